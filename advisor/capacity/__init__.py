@@ -1,0 +1,1 @@
+"""From a profile and an SLA to the rate that a machine sustains."""

@@ -1,0 +1,19 @@
+"""Command line: parse, call one function, print. One module per command."""
+
+import typer
+
+from advisor.cli import catalog, example_model, plan, profile, queue, schema
+
+app = typer.Typer(
+    name="advisor",
+    help="Which machines, CPU or GPU, how many, at what cost, so that a trained model answers in time.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("plan")(plan.plan)
+app.command("profile")(profile.profile)
+app.command("example-model")(example_model.example_model)
+app.command("catalog")(catalog.catalog)
+app.command("queue")(queue.queue)
+app.command("schema")(schema.schema)

@@ -1,0 +1,18 @@
+"""``advisor example-model``: a real architecture with random weights, for those with no model at hand."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from advisor.profiling.example_models import EXAMPLE_MODELS, build_example_model
+
+Name = Annotated[str, typer.Argument(help=f"one of {', '.join(EXAMPLE_MODELS)}")]
+Output = Annotated[Path, typer.Argument(help="ONNX file to write")]
+
+
+def example_model(name: Name, output: Output) -> None:
+    """Build an example model: real layers and sizes, random weights from a fixed seed."""
+    build_example_model(name, output)
+    size_mb = output.stat().st_size / 1e6
+    typer.echo(f"Wrote {output.name}: {name}, {size_mb:.1f} MB, random weights. Next: advisor profile {output} -o {name}.json")

@@ -1,0 +1,1 @@
+"""What things are: frozen records with units in their names, no input or output."""

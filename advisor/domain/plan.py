@@ -1,0 +1,268 @@
+"""What planning says: candidates and rejections on the way, a plan or the reason why there is none."""
+
+import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from advisor.domain.evidence import Evidence
+from advisor.domain.record import Record
+from advisor.domain.workload import JobScenario, Scenario
+
+MachineKind = Literal["cpu", "gpu"]
+
+
+class Candidate(Record):
+    """A machine type that can serve the workload, with its best configuration."""
+
+    machine_type: str = Field(description="key of the machine type")
+    label: str = Field(description="name for people")
+    kind: MachineKind
+    profile_id: str
+    precision: str | None
+    replicas: int = Field(ge=1, description="copies of the model on one machine")
+    threads: int = Field(ge=0, description="CPU threads of one replica; 0 on a GPU")
+    max_batch: int = Field(ge=1, description="largest batch")
+    capacity_rps: float = Field(gt=0, description="rate of one machine under the SLA, lower end of its interval [1/s]")
+    error_frac: float = Field(ge=0, description="half width of the interval of the service times, as a fraction")
+    stability_limited: bool = Field(description="saturation binds before the SLA does")
+    extrapolated: bool = Field(description="more than twice the replicas that were measured together")
+    assumptions: tuple[str, ...] = ()
+
+
+class Rejection(Record):
+    """A machine type that is not in the running, and why."""
+
+    machine_type: str = Field(description="key of the machine type")
+    reason: str
+    idle_response_s: float | None = Field(
+        default=None, description="percentile of the response time with no other request [s], where the SLA was missed"
+    )
+
+
+class FleetLine(Record):
+    """A number of equal machines under one offer."""
+
+    workload: str
+    machine_type: str
+    label: str
+    kind: MachineKind
+    offer: str = Field(description="how it is paid for")
+    region: str = Field(description="provider/region")
+    count: int = Field(ge=1)
+    price_usd_per_h: float = Field(gt=0, description="list price of one machine [USD/h]")
+    cost_usd_per_month: float = Field(gt=0, description="730 h of all machines of the line [USD/month]")
+    price_date: datetime.date
+    price_source: str
+    capacity_rps: float = Field(gt=0, description="rate of the line under the SLA [1/s]")
+    rate_rps: float = Field(gt=0, description="traffic routed to the line [1/s]")
+    utilization: float = Field(ge=0, le=1, description="share of time that a replica is busy")
+    saturation_frac: float = Field(ge=0, description="traffic over saturated throughput")
+    replicas: int = Field(ge=1, description="copies of the model on one machine")
+    threads: int = Field(ge=0)
+    max_batch: int = Field(ge=1)
+    profile_id: str
+    precision: str | None
+    extrapolated: bool
+
+
+class WorkloadAnswer(Record):
+    """Predicted percentile of one workload."""
+
+    workload: str
+    percentile: float = Field(description="as a fraction")
+    limit_s: float = Field(description="limit of the SLA [s]")
+    value_s: float = Field(description="percentile with service times at the slow end of their interval [s]")
+    likely_s: float = Field(description="percentile with service times as measured or published [s]")
+    method: str = Field(description="queueing model and its exactness")
+
+
+class Simulation(Record):
+    """Verdict of the simulator on the fleet."""
+
+    p99_response_s: float = Field(description="99th percentile of the response time [s]")
+    ci95_s: float = Field(description="half width of its 95 % interval [s]")
+    percentile: float = Field(description="percentile of the SLA, as a fraction")
+    value_s: float = Field(description="that percentile [s]")
+    value_ci95_s: float = Field(description="half width of its 95 % interval [s]")
+    requests: int = Field(description="requests simulated; more when the first run could not decide")
+    replications: int
+    seed: int
+    passed: bool = Field(description="percentile within the limit")
+    enlarged: int = Field(ge=0, description="times the fleet was enlarged because the simulator objected")
+
+
+class Alternative(Record):
+    """Cheapest fleet of one other machine type."""
+
+    machine_type: str
+    label: str
+    kind: MachineKind
+    offer: str
+    region: str
+    count: int
+    cost_usd_per_month: float
+    extra_frac: float = Field(description="cost over that of the plan, as a fraction; negative: cheaper but not taken")
+    utilization_frac: float = Field(description="demand over capacity under the SLA")
+    profile_id: str
+    precision: str | None
+    extrapolated: bool
+
+
+class Step(Record):
+    """From this rate on the cheapest fleet costs this much."""
+
+    rate_rps: float = Field(description="largest rate of the step [1/s]")
+    cost_usd_per_month: float
+
+
+class Winner(Record):
+    """Range of rates in which one kind of machine is cheaper."""
+
+    from_rps: float
+    to_rps: float
+    winner: Literal["cpu", "gpu", "tie"]
+
+
+class BreakEven(Record):
+    """Cost against rate for all-CPU, all-GPU and any fleets, with exact steps."""
+
+    cpu: tuple[Step, ...]
+    gpu: tuple[Step, ...]
+    mixed: tuple[Step, ...] = Field(description="any combination of machines")
+    winners: tuple[Winner, ...]
+    up_to_rps: float = Field(description="end of the range looked at [1/s]")
+    resolution_usd: float = Field(description="costs are rounded up to this [USD/month]")
+
+    @property
+    def first_gpu_win_rps(self) -> float | None:
+        """Lowest rate at which GPUs are strictly cheaper [1/s]."""
+        return next((span.from_rps for span in self.winners if span.winner == "gpu"), None)
+
+    @property
+    def last_cpu_win_rps(self) -> float | None:
+        """Highest rate at which CPUs are strictly cheaper [1/s]."""
+        return next((span.to_rps for span in reversed(self.winners) if span.winner == "cpu"), None)
+
+
+class RoutingGain(Record):
+    """What a better router would save, by simulation."""
+
+    routing: Literal["central_queue"]
+    count: int = Field(description="machines that one shared queue would need")
+    value_s: float = Field(description="percentile of the SLA with them [s]")
+    ci95_s: float
+    saves_usd_per_month: float
+
+
+class EvidenceLine(Record):
+    """Where one number of the plan comes from."""
+
+    what: str
+    evidence: Evidence
+
+
+class Provenance(Record):
+    """What makes a plan reproducible."""
+
+    version: str = Field(description="program version")
+    today: datetime.date
+    seed: int
+    profile_hashes: dict[str, str] = Field(description="sha256 of each profile used, by profile_id")
+    oldest_price: datetime.date | None
+    solver: str
+    solver_status: str
+    mip_gap_frac: float | None = Field(description="proven relative gap of the fleet's cost")
+
+
+class Plan(Record):
+    """The cheapest fleet that meets every limit."""
+
+    schema_version: Literal[1]
+    status: Literal["plan"]
+    scenario: Scenario
+    demand_rps: float = Field(description="traffic planned for, with headroom [1/s]")
+    fleet: tuple[FleetLine, ...]
+    cost_usd_per_month: float
+    p99_response_s: float = Field(description="worst workload's predicted p99 [s]")
+    workloads: tuple[WorkloadAnswer, ...]
+    simulation: Simulation
+    alternatives: tuple[Alternative, ...]
+    break_even: BreakEven
+    routing_gain: RoutingGain | None
+    best_cpu_usd_per_month: float | None = Field(description="cheapest all-CPU fleet; null when none meets the SLA")
+    best_gpu_usd_per_month: float | None
+    fastest_idle_cpu_s: float | None = Field(description="SLA percentile of the fastest measured CPU when idle [s]")
+    warnings: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    rejections: tuple[Rejection, ...]
+    evidence: tuple[EvidenceLine, ...]
+    provenance: Provenance
+
+
+class Relaxation(Record):
+    """The smallest change of one limit that makes the scenario feasible."""
+
+    limit: str = Field(description="field of the scenario")
+    value_now: float
+    value_needed: float
+    sentence: str
+
+
+class Infeasible(Record):
+    """No fleet meets all limits: which one binds, what would lift it, and what is possible within it."""
+
+    schema_version: Literal[1]
+    status: Literal["infeasible"]
+    scenario: Scenario
+    demand_rps: float
+    binding: Literal["profiles", "regions", "response_time", "budget"]
+    reason: str
+    relaxations: tuple[Relaxation, ...]
+    cheapest: tuple[FleetLine, ...] = Field(description="cheapest fleet that meets the other limits; empty: none")
+    cheapest_usd_per_month: float | None
+    best_effort: tuple[FleetLine, ...] = Field(description="fleet within the limit that serves the most")
+    served_frac: float = Field(ge=0, le=1, description="share of the demand that the best effort serves under the SLA")
+    fastest_idle_cpu_s: float | None
+    warnings: tuple[str, ...]
+    rejections: tuple[Rejection, ...]
+    evidence: tuple[EvidenceLine, ...]
+    provenance: Provenance
+
+
+class JobAnswer(Record):
+    """One kind of node for a batch-job scenario."""
+
+    name: str
+    kind: MachineKind
+    profile_id: str
+    items_per_s: float = Field(description="items per second of one node [1/s]")
+    data_s: float = Field(description="time to read one job's data [s]")
+    compute_s: float = Field(description="time to compute one job [s]")
+    job_s: float = Field(description="time of one job on one node: fixed part plus the longer of reading and computing [s]")
+    bottleneck: Literal["network", "compute"]
+    jobs_per_node: int = Field(description="whole jobs of one node in the window")
+    nodes_needed: int | None = Field(description="null: not even one job fits the window")
+    owned_count: int
+    slack_h: float | None = Field(
+        description="window left when the last job ends on the nodes owned, or on those needed when none is; negative: too late [h]"
+    )
+    most_jobs_per_day: int = Field(description="jobs that the nodes owned, or those needed, can end in the window")
+    busy_node_h_per_day: float = Field(description="node hours of work per day [h]")
+    energy_kwh_per_day: float | None
+    cost_usd_per_month: float | None = Field(description="rent and energy, as far as the scenario states prices")
+    cost_basis: str
+    extrapolated: bool
+    assumptions: tuple[str, ...]
+
+
+class JobPlan(Record):
+    """Nodes and slack per option for batch jobs, one node per job."""
+
+    schema_version: Literal[1]
+    status: Literal["plan", "infeasible"]
+    scenario: JobScenario
+    answers: tuple[JobAnswer, ...]
+    warnings: tuple[str, ...]
+    evidence: tuple[EvidenceLine, ...]
+    provenance: Provenance

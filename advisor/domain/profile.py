@@ -1,0 +1,197 @@
+"""Profile: raw facts of one model measured on one device."""
+
+import datetime
+from typing import Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from advisor.domain.evidence import Evidence
+from advisor.domain.record import Record
+
+BINS_PER_OCTAVE = 32
+"""Resolution of the histogram grid: neighbouring edges differ by 2^(1/32), 2.2 %."""
+
+PowerMethod = Literal["nvml_counter", "nvml_poll", "rapl", "perf", "user_watts", "tdp_estimate"]
+FactValue = str | int | float | bool | None
+
+
+class Histogram(Record):
+    """Counts of service times on one fixed logarithmic grid, so that any two merge by adding counts.
+
+    Bin k holds times in [2^(k/32), 2^((k+1)/32)) seconds.
+    """
+
+    first_bin: int = Field(description="index k of the first count; negative below one second")
+    counts: tuple[int, ...] = Field(min_length=1, description="calls per bin")
+
+    def merged(self, other: Self) -> Self:
+        """Histogram of both samples together.
+
+        Examples
+        --------
+        >>> Histogram(first_bin=-3, counts=(1, 2)).merged(Histogram(first_bin=-2, counts=(5, 1)))
+        Histogram(first_bin=-3, counts=(1, 7, 1))
+        """
+        first = min(self.first_bin, other.first_bin)
+        last = max(self.first_bin + len(self.counts), other.first_bin + len(other.counts))
+        total = [0] * (last - first)
+        for histogram in (self, other):
+            for index, count in enumerate(histogram.counts):
+                total[histogram.first_bin - first + index] += count
+        return type(self)(first_bin=first, counts=tuple(total))
+
+
+class Cell(Record):
+    """What was measured at one batch size, thread count and concurrency. Null: the source does not say."""
+
+    batch_size: PositiveInt | None = Field(description="items per call")
+    threads: PositiveInt | None = Field(default=None, description="threads of one replica inside an operator")
+    concurrency: PositiveInt | None = Field(default=None, description="replicas that ran at the same time")
+    count: PositiveInt | None = Field(default=None, description="calls in the sample, all replicas and repeats together")
+    service_mean_s: float | None = Field(default=None, gt=0, description="mean wall time of one call [s]")
+    service_m2_s2: float | None = Field(default=None, gt=0, description="second moment of the wall time [s²]")
+    service_p50_s: float | None = Field(default=None, gt=0, description="median wall time of one call [s]")
+    service_p90_s: float | None = Field(default=None, gt=0, description="90th percentile [s]")
+    service_p95_s: float | None = Field(default=None, gt=0, description="95th percentile [s]")
+    service_p99_s: float | None = Field(default=None, gt=0, description="99th percentile [s]; null below 100 calls")
+    service_max_s: float | None = Field(default=None, gt=0, description="longest call [s]")
+    mean_ci95_frac: float | None = Field(
+        default=None, ge=0, description="half width of the 95 % interval of the mean, between repeats, as a fraction of it"
+    )
+    histogram: Histogram | None = Field(default=None, description="service times [s]")
+    cpu_mean_s: float | None = Field(default=None, ge=0, description="mean CPU time of one call, all its threads [s]")
+    throughput_rps: float | None = Field(default=None, gt=0, description="items per second of all replicas together [1/s]")
+    memory_gib: float | None = Field(default=None, gt=0, description="peak memory of one replica [GiB]")
+    power_w: float | None = Field(default=None, gt=0, description="mean power while the cell ran [W]")
+    power_method: PowerMethod | None = Field(default=None, description="how the power was obtained")
+    warnings: tuple[str, ...] = Field(default=(), description="why to doubt this cell")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        ordered = [
+            value
+            for value in (self.service_p50_s, self.service_p90_s, self.service_p95_s, self.service_p99_s, self.service_max_s)
+            if value is not None
+        ]
+        if ordered != sorted(ordered):
+            raise ValueError("percentiles p50 ≤ p90 ≤ p95 ≤ p99 ≤ max")
+        if (
+            self.service_mean_s is not None
+            and self.service_m2_s2 is not None
+            and self.service_m2_s2 < self.service_mean_s**2 * (1 - 1e-9)
+        ):
+            raise ValueError("a second moment of at least the square of the mean")
+        if (self.power_w is None) != (self.power_method is None):
+            raise ValueError("power_w and power_method together, or neither")
+        if self.service_mean_s is None and self.throughput_rps is None:
+            raise ValueError("a service time or a throughput")
+        return self
+
+
+class TensorSpec(Record):
+    """One input of the model as it was fed."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] = Field(description="dimensions; the batch dimension is the text 'batch'")
+    fill: str = Field(description="how values were made")
+
+
+class ModelInfo(Record):
+    """The model that was measured."""
+
+    name: str = Field(min_length=1, description="name that a scenario asks for, such as resnet50")
+    sha256: str | None = Field(default=None, description="hash of the model file and its external data")
+    precision: str | None = Field(default=None, description="fp32, tf32, fp16, bf16 or int8")
+    sequence_length: PositiveInt | None = Field(default=None, description="tokens per item, for models of text")
+    size_bytes: PositiveInt | None = Field(default=None, description="size of the model file and its external data [B]")
+    parameters: PositiveInt | None = Field(default=None, description="number of weights")
+    inputs: tuple[TensorSpec, ...] = ()
+
+
+class RuntimeInfo(Record):
+    """The software that ran the model."""
+
+    name: str = Field(min_length=1, description="framework or engine, such as onnxruntime")
+    version: str | None = None
+    options: dict[str, FactValue] = Field(default_factory=dict, description="options that change speed")
+
+
+class CpuIdentity(Record):
+    """What CPUID tells: enough to know the microarchitecture."""
+
+    vendor: str = Field(description="GenuineIntel, AuthenticAMD, or the implementer code on Arm")
+    family: int | str = Field(description="CPUID family, or the implementer on Arm")
+    model: int = Field(description="CPUID model, or the part number on Arm")
+    stepping: int | None = None
+    flags: tuple[str, ...] = Field(default=(), description="instruction set extensions that change inference speed")
+    logical_cpus: PositiveInt = Field(description="logical CPUs that the process may use")
+    threads_per_core: PositiveInt | None = Field(default=None, description="as the operating system sees it")
+
+
+class Device(Record):
+    """The hardware that was measured."""
+
+    kind: Literal["cpu", "gpu"]
+    name: str = Field(min_length=1, description="name given by the device or the source; may be a hypervisor's")
+    gpu_id: str | None = Field(default=None, description="identifier in data/gpu_specs.csv")
+    gpus: PositiveInt | None = Field(default=None, description="GPUs behind the throughput figures")
+    cpu: CpuIdentity | None = None
+    machine_type: str | None = Field(default=None, description="cloud machine type, when the user named it")
+
+    @model_validator(mode="after")
+    def _gpu_has_an_id(self) -> Self:
+        if (self.kind == "gpu") != (self.gpu_id is not None):
+            raise ValueError("gpu_id for a GPU, and only for a GPU")
+        return self
+
+
+class Fact(Record):
+    """One fact of the environment, or why it is not known."""
+
+    value: FactValue
+    why: str | None = Field(default=None, description="why the value is null")
+
+    @model_validator(mode="after")
+    def _value_or_reason(self) -> Self:
+        if (self.value is None) == (self.why is None):
+            raise ValueError("a value, or null with the reason in why")
+        return self
+
+
+class Protocol(Record):
+    """How the numbers were taken."""
+
+    warmup_calls: int = Field(ge=0, description="least calls before each cell")
+    warmup_s: float = Field(ge=0, description="least time of warm-up before each cell [s]")
+    repeats: PositiveInt = Field(description="interleaved repeats of the whole grid")
+    min_calls: PositiveInt = Field(description="least calls per cell and repeat")
+    min_s: float = Field(gt=0, description="least time per cell and repeat [s]")
+    percentile_method: str = Field(description="definition of the percentiles")
+    order_seed: int = Field(description="seed of the random order of cells")
+
+
+class Profile(Record):
+    """Raw facts of one model on one device, cell by cell, with their evidence."""
+
+    schema_version: Literal[1]
+    profile_id: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", description="unique name in a plan")
+    status: Literal["complete", "partial"] = Field(description="partial: the measurement was stopped before its end")
+    evidence: Evidence
+    created: datetime.datetime | None = Field(default=None, description="end of the measurement, UTC")
+    tool_version: str | None = Field(default=None, description="version of the advisor that wrote the file")
+    model: ModelInfo
+    runtime: RuntimeInfo
+    device: Device
+    environment: dict[str, Fact] = Field(default_factory=dict)
+    protocol: Protocol | None = None
+    duration_s: float | None = Field(default=None, ge=0, description="wall time of the whole measurement [s]")
+    warnings: tuple[str, ...] = ()
+    cells: tuple[Cell, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _cells_are_distinct(self) -> Self:
+        keys = [(cell.batch_size, cell.threads, cell.concurrency) for cell in self.cells if cell.batch_size is not None]
+        if len(keys) != len(set(keys)):
+            raise ValueError("one cell per batch size, threads and concurrency")
+        return self

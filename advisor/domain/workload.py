@@ -1,0 +1,80 @@
+"""What must be served and under which limits."""
+
+from typing import Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from advisor.domain.record import Record
+
+Routing = Literal["random"]
+
+
+class Sla(Record):
+    """The p-th percentile of the response time (wait plus service) stays within a limit."""
+
+    percentile: float = Field(gt=0, lt=1, description="as a fraction: 0.99")
+    response_time_s: float = Field(gt=0, description="limit [s]")
+
+    @property
+    def label(self) -> str:
+        """Short name, such as p99 or p99.9."""
+        return f"p{self.percentile * 100:g}"
+
+
+class Workload(Record):
+    """One model and the traffic it must answer."""
+
+    name: str = Field(min_length=1)
+    model: str = Field(min_length=1, description="model name in the profiles")
+    arrival_rate_rps: float = Field(gt=0, description="requests per second at the peak; one request is one item [1/s]")
+    sla: Sla
+    sequence_length: PositiveInt | None = Field(default=None, description="tokens per item; null: that of the measured profiles")
+    precisions: tuple[str, ...] = Field(default=(), description="precisions allowed; empty: all")
+
+
+class Scenario(Record):
+    """Traffic, limits and choices of one planning question, in SI units."""
+
+    schema_version: Literal[1]
+    name: str = Field(min_length=1)
+    workload: Workload
+    headroom_frac: float = Field(default=0.0, ge=0, le=10, description="demand planned for is demand × (1 + headroom)")
+    routing: Routing = Field(default="random", description="how requests reach replicas")
+    budget_usd_per_month: float | None = Field(default=None, gt=0, description="hard limit on the monthly cost [USD/month]")
+    regions: tuple[str, ...] = Field(default=(), description="provider/region or a bare region; empty: all")
+    seed: int = Field(default=0, ge=0, description="seed of the simulation")
+
+
+class NodeOption(Record):
+    """One kind of node for batch jobs: what it is, how fast, and what the user says it costs."""
+
+    name: str = Field(min_length=1)
+    profile: str = Field(min_length=1, description="profile_id that tells the speed")
+    owned_count: int = Field(ge=0, description="nodes that already stand there")
+    replicas: PositiveInt = Field(description="replicas per node: whole GPUs, or groups of CPU threads")
+    power_w: float | None = Field(default=None, gt=0, description="mean power of one busy node at the wall [W]")
+    price_usd_per_h: float | None = Field(default=None, gt=0, description="rent of one node [USD/h]")
+
+
+class JobScenario(Record):
+    """Batch jobs with a window, one node per job."""
+
+    schema_version: Literal[1]
+    name: str = Field(min_length=1)
+    model: str = Field(min_length=1)
+    jobs_per_day: float = Field(gt=0)
+    data_gb_per_job: float = Field(gt=0, description="data read per job [GB]")
+    data_mb_per_item: float = Field(gt=0, description="data of one item [MB]")
+    window_h: float = Field(gt=0, le=24, description="hours per day in which all jobs must finish [h]")
+    fixed_s: float = Field(ge=0, description="start-up time of each job [s]")
+    network_mb_per_s: float = Field(gt=0, description="rate at which one node reads the data [MB/s]")
+    tariff_usd_per_kwh: float | None = Field(default=None, gt=0, description="electricity price [USD/kWh]")
+    pue: float | None = Field(default=None, ge=1, description="power usage effectiveness of the site")
+    options: tuple[NodeOption, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [option.name for option in self.options]
+        if len(set(names)) != len(names):
+            raise ValueError("a different name for each option")
+        return self

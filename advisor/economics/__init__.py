@@ -1,0 +1,1 @@
+"""Time, energy and money of work: pure formulas."""

@@ -1,0 +1,1 @@
+"""The fleet program: arrays in, counts and a proven bound out."""

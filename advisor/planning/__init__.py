@@ -1,0 +1,57 @@
+"""The use case: a scenario, profiles and a catalog in, a plan or the reason against one out.
+
+`plan` is the one function that the command line and the pages call.
+"""
+
+import datetime
+from collections.abc import Iterable
+
+from advisor.domain.machine import Catalog
+from advisor.domain.plan import Infeasible, JobPlan, Plan
+from advisor.domain.profile import Profile
+from advisor.domain.workload import JobScenario, Scenario
+from advisor.planning.jobs import plan_jobs
+from advisor.planning.market import Progress
+from advisor.planning.online import plan_online
+
+__all__ = ["Progress", "plan"]
+
+
+def plan(
+    scenario: Scenario | JobScenario,
+    profiles: Iterable[Profile],
+    catalog: Catalog,
+    *,
+    today: datetime.date,
+    progress: Progress | None = None,
+) -> Plan | Infeasible | JobPlan:
+    """Answer a scenario.
+
+    Parameters
+    ----------
+    scenario
+        Traffic and limits, or batch jobs.
+    profiles
+        All profiles at hand; those of the scenario's model are used.
+    catalog
+        Machine types and offers.
+    today
+        Date against which prices age.
+    progress
+        Called with a line whenever a step begins.
+
+    Raises
+    ------
+    InputError
+        When the scenario names a region, model or profile that does not exist.
+    SolverError
+        When the optimizer stops without an answer.
+    """
+    known = tuple(sorted(profiles, key=lambda profile: profile.profile_id))
+    if isinstance(scenario, JobScenario):
+        return plan_jobs(scenario, known, today=today)
+    return plan_online(scenario, known, catalog, today=today, progress=progress or _silent)
+
+
+def _silent(_line: str) -> None:
+    """Report no progress."""

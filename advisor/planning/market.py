@@ -1,0 +1,144 @@
+"""Market: all offers that can serve a workload, as arrays for the fleet program."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.capacity.candidates import Missed, Served, device_answers, fitting_profiles, judge
+from advisor.capacity.curve import ServiceCurve
+from advisor.capacity.pool import idle_percentile_s
+from advisor.domain.machine import Catalog, Offer
+from advisor.domain.plan import Candidate, Rejection
+from advisor.domain.profile import Profile
+from advisor.domain.workload import Workload
+from advisor.errors import InputError
+from advisor.optimizer.formulation import CoveringProgram
+from advisor.units import usd_per_month
+
+Progress = Callable[[str], None]
+
+EXTRAPOLATED_RELUCTANCE = 1000.0
+"""Between fleets of equal cost, one machine that is extrapolated weighs as much as this many that are not."""
+
+
+@dataclass(frozen=True)
+class Market:
+    """Offers with the candidate behind each, in one order, and everything that fell out.
+
+    Attributes
+    ----------
+    offers, candidates
+        Aligned with the columns of the program.
+    curves
+        Service curves by profile and threads.
+    rejections
+        Machine types that are not in the running.
+    fastest_idle_cpu_s
+        SLA percentile of the fastest profiled CPU when idle [s]; None without a CPU profile.
+    """
+
+    offers: tuple[Offer, ...]
+    candidates: tuple[Candidate, ...]
+    program: CoveringProgram
+    curves: dict[tuple[str, int], ServiceCurve]
+    rejections: tuple[Rejection, ...]
+    fastest_idle_cpu_s: float | None
+
+    def of_kind(self, kind: str) -> CoveringProgram:
+        """Program with the offers of one kind of machine only."""
+        return self.program.subset(np.array([candidate.kind == kind for candidate in self.candidates], dtype=bool))
+
+
+def allowed_regions(names: tuple[str, ...], catalog: Catalog) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Regions that the scenario allows, and a sentence for each bare name that means several.
+
+    Raises
+    ------
+    InputError
+        When a name fits no region of the catalog.
+    """
+    known = tuple(sorted({offer.region for offer in catalog.offers}))
+    if not names:
+        return known, ()
+    allowed: set[str] = set()
+    notes = []
+    for name in names:
+        found = catalog.regions_named(name)
+        if not found:
+            raise InputError("regions", name, f"one of {', '.join(known)}")
+        if "/" not in name:
+            notes.append(f"Region {name} is read as {', '.join(found)}.")
+        allowed.update(found)
+    return tuple(sorted(allowed)), tuple(notes)
+
+
+def settle_sequence_length(workload: Workload, profiles: tuple[Profile, ...]) -> tuple[Workload, str | None]:
+    """Workload with its sequence length, and the assumption made when the scenario does not say.
+
+    The shortest length with a measured profile is taken; without one the shortest of all.
+    """
+    lengths = {
+        (profile.evidence.kind != "measured", profile.model.sequence_length)
+        for profile in profiles
+        if profile.model.name == workload.model and profile.model.sequence_length is not None
+    }
+    if workload.sequence_length is not None or not lengths:
+        return workload, None
+    length = min(lengths)[1]
+    sentence = f"The scenario does not say how long a text is: {length} tokens, as in the profiles used."
+    return workload.model_copy(update={"sequence_length": length}), sentence
+
+
+def build_market(
+    workload: Workload, profiles: tuple[Profile, ...], catalog: Catalog, regions: tuple[str, ...], progress: Progress
+) -> Market:
+    """Judge every machine type that has an offer in the regions, and line up the offers of those that can serve."""
+    allowed = frozenset(regions)
+    offers = [offer for offer in catalog.offers if offer.region in allowed]
+    machines = [catalog.by_key[key] for key in sorted({offer.machine_type for offer in offers})]
+    wanted = frozenset(
+        device for machine in machines for device in (machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures)
+    )
+    fitting = fitting_profiles(workload, profiles)
+    answers = device_answers(workload, fitting, catalog, wanted, progress)
+    verdicts = {machine.key: judge(machine, workload, answers) for machine in machines}
+    pairs = sorted(
+        ((offer, verdict) for offer in offers if isinstance(verdict := verdicts[offer.machine_type], Candidate)),
+        key=lambda pair: (pair[0].price_usd_per_h, pair[0].key),
+    )
+    return Market(
+        offers=tuple(offer for offer, _ in pairs),
+        candidates=tuple(candidate for _, candidate in pairs),
+        program=CoveringProgram(
+            np.array([usd_per_month(offer.price_usd_per_h) for offer, _ in pairs]),
+            np.array([candidate.capacity_rps for _, candidate in pairs]),
+            np.array([EXTRAPOLATED_RELUCTANCE if candidate.extrapolated else 1.0 for _, candidate in pairs]),
+        ),
+        curves={
+            (answer.curve.profile_id, answer.curve.threads): answer.curve
+            for options in answers.values()
+            for answer in options
+            if isinstance(answer, Served)
+        },
+        rejections=tuple(verdict for verdict in verdicts.values() if isinstance(verdict, Rejection)),
+        fastest_idle_cpu_s=_fastest_idle_cpu(answers, workload, frozenset(profile.profile_id for profile in fitting if profile.device.kind == "cpu")),
+    )
+
+
+def _fastest_idle_cpu(
+    answers: dict[str, list[Served | Missed]], workload: Workload, cpu_profiles: frozenset[str]
+) -> float | None:
+    idle = []
+    for device, options in answers.items():
+        for option in options:
+            if isinstance(option, Served) and option.curve.profile_id in cpu_profiles:
+                idle.append(idle_percentile_s(option.curve.at_slow_end(), workload.sla.percentile))
+            if isinstance(option, Missed) and option.idle_response_s is not None and not _is_gpu(device):
+                idle.append(option.idle_response_s)
+    return min(idle, default=None)
+
+
+def _is_gpu(device: str) -> bool:
+    """GPU identifiers are written in capitals (T4, A100-SXM-80GB), microarchitectures are not (zen3)."""
+    return device[:1].isupper()

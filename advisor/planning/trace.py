@@ -1,0 +1,133 @@
+"""What a plan rests on: warnings, assumptions, evidence and provenance."""
+
+import datetime
+import hashlib
+import math
+
+from advisor import __version__
+from advisor.domain.evidence import Evidence
+from advisor.domain.machine import Catalog
+from advisor.domain.plan import EvidenceLine, FleetLine, Provenance
+from advisor.domain.profile import Profile
+from advisor.domain.workload import Scenario
+from advisor.planning.market import Market
+
+OLD_PRICE_DAYS = 90
+BUSY_FRAC = 0.8
+"""Above this load a small error in service times becomes a large one in waiting."""
+
+
+def warnings_of(
+    lines: tuple[FleetLine, ...], market: Market, catalog: Catalog, profiles: tuple[Profile, ...], *, today: datetime.date
+) -> tuple[str, ...]:
+    """Sentences that a reader of the plan must not miss."""
+    sentences = []
+    oldest = min(line.price_date for line in lines)
+    age = (today - oldest).days
+    if age > OLD_PRICE_DAYS:
+        sentences.append(
+            f"The oldest price used is of {oldest.isoformat()}, {age} days ago: check it with the provider, "
+            "and put the new price into data/cloud_prices.csv."
+        )
+    by_id = {profile.profile_id: profile for profile in profiles}
+    for line in lines:
+        sentences += _line_warnings(line, catalog, by_id[line.profile_id])
+    sentences += _precision_warning(lines, market)
+    return tuple(dict.fromkeys(sentences))
+
+
+def _line_warnings(line: FleetLine, catalog: Catalog, profile: Profile) -> list[str]:
+    sentences = []
+    if line.saturation_frac > BUSY_FRAC:
+        sentences.append(
+            f"{line.label} runs at {line.saturation_frac:.0%} of its saturated throughput: above {BUSY_FRAC:.0%} "
+            "a small error in service times becomes a large one in response time."
+        )
+    if line.extrapolated:
+        sentences.append(
+            f"{line.label} hosts {line.replicas} replicas; the profile measured fewer than half as many together, "
+            "so memory bandwidth on the full host is extrapolated."
+        )
+    machine = catalog.by_key[f"{line.region.split('/', 1)[0]}/{line.machine_type}"]
+    if machine.legacy:
+        sentences.append(f"{line.label} is hardware that current frameworks no longer support.")
+    if profile.status == "partial":
+        sentences.append(f"Profile {profile.profile_id} is partial: its measurement was stopped before the end.")
+    doubtful = [cell for cell in profile.cells if cell.warnings and cell.batch_size is not None and cell.batch_size <= line.max_batch]
+    if doubtful:
+        sentences.append(
+            f"Profile {profile.profile_id} carries warnings in {len(doubtful)} of the cells used: see the Profiles page."
+        )
+    return sentences
+
+
+def _precision_warning(lines: tuple[FleetLine, ...], market: Market) -> list[str]:
+    """Comparing precisions is allowed and always flagged."""
+    used = {line.precision or "an unstated precision" for line in lines}
+    compared = {candidate.precision or "an unstated precision" for candidate in market.candidates} - used
+    if not compared:
+        return []
+    return [
+        f"The fleet runs {' and '.join(sorted(used))}; machines with {', '.join(sorted(compared))} were compared with it: "
+        "check your accuracy, or set the precisions allowed."
+    ]
+
+
+def assumptions_of(lines: tuple[FleetLine, ...], market: Market, scenario: Scenario) -> tuple[str, ...]:
+    """Everything taken for granted, in sentences."""
+    sentences = [
+        "Requests arrive independently of each other at a constant rate (Poisson), one item per request.",
+        "Independent replicas behind a random router; a replica that falls free takes all waiting requests up to its batch cap.",
+        "The response time is wait plus inference; network, pre- and post-processing are not in it unless the profile has them.",
+        f"Demand is the traffic given plus {scenario.headroom_frac:.0%} headroom; no spare machine is planned for failures.",
+        "List prices of on-demand machines for 730 h a month; storage, traffic out and taxes are not in them.",
+    ]
+    for line in lines:
+        candidate = next(
+            candidate
+            for offer, candidate in zip(market.offers, market.candidates, strict=True)
+            if offer.machine_type.endswith("/" + line.machine_type) and offer.region == line.region
+        )
+        sentences += [f"{line.label}: {sentence}." for sentence in candidate.assumptions]
+    return tuple(dict.fromkeys(sentences))
+
+
+def evidence_of(lines: tuple[FleetLine, ...], profiles: tuple[Profile, ...]) -> tuple[EvidenceLine, ...]:
+    """Source and date of the speed and the price of each line."""
+    by_id = {profile.profile_id: profile for profile in profiles}
+    found = []
+    for line in lines:
+        profile = by_id[line.profile_id]
+        found.append(EvidenceLine(what=f"speed of {line.label}: profile {profile.profile_id}", evidence=profile.evidence))
+        price = Evidence(kind="published", source=line.price_source, date=line.price_date, note="list price")
+        found.append(EvidenceLine(what=f"price of {line.label} in {line.region}", evidence=price))
+    return tuple(found)
+
+
+def provenance_of(
+    lines: tuple[FleetLine, ...],
+    market: Market,
+    profiles: tuple[Profile, ...],
+    seed: int,
+    *,
+    today: datetime.date,
+    gap: float | None,
+) -> Provenance:
+    """Versions, hashes and dates that make the plan reproducible."""
+    used = {candidate.profile_id for candidate in market.candidates} | {line.profile_id for line in lines}
+    hashes = {
+        profile.profile_id: hashlib.sha256(profile.model_dump_json().encode()).hexdigest()
+        for profile in profiles
+        if profile.profile_id in used
+    }
+    dates = [line.price_date for line in lines]
+    return Provenance(
+        version=__version__,
+        today=today,
+        seed=seed,
+        profile_hashes=hashes,
+        oldest_price=min(dates, default=None),
+        solver="scipy.optimize.milp (HiGHS)",
+        solver_status="optimal" if gap is not None else "not run",
+        mip_gap_frac=None if gap is None else round(gap, 12) if math.isfinite(gap) else None,
+    )

@@ -1,0 +1,293 @@
+"""ONNX Runtime on the CPU."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from advisor.domain.profile import ModelInfo, RuntimeInfo
+from advisor.errors import InputError, MeasurementError
+from advisor.profiling.inputs import Feeds, InputOptions, InputPlan, plan_inputs
+
+# ONNX Runtime's exceptions share no parent of their own; a plain RuntimeError comes from its binding.
+_ORT_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    ValueError,
+    *(
+        error
+        for error in vars(ort_errors).values()
+        if isinstance(error, type) and issubclass(error, Exception)
+    ),
+)
+_LOG_NOTHING = 4
+_HASH_CHUNK_BYTES = 1 << 20
+_INT8_NODES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul")
+_FLOAT_PRECISIONS: dict[int, str] = {
+    onnx.TensorProto.FLOAT: "fp32",
+    onnx.TensorProto.FLOAT16: "fp16",
+    onnx.TensorProto.BFLOAT16: "bf16",
+}
+_INT8_TYPES = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8}
+
+
+class OnnxModel:
+    """One ONNX file, read once and probed once, that opens as many replicas as asked.
+
+    Parameters
+    ----------
+    path
+        The model file; external data lies beside it, as ONNX demands.
+    name
+        Name that a scenario asks for; the file name without its ending by default.
+    options
+        Choices about synthetic inputs.
+
+    Raises
+    ------
+    InputError
+        When the file is missing, is no ONNX model, or an input cannot be synthesized.
+    MeasurementError
+        When the model does not run on the synthetic inputs.
+    """
+
+    def __init__(self, path: Path, *, name: str | None = None, options: InputOptions | None = None) -> None:
+        self._path = path
+        model = _read(path)
+        files = [path, *_external_files(model, path)]
+        self._inputs: InputPlan = plan_inputs(model.graph, options or InputOptions())
+        self._model = ModelInfo(
+            name=name or path.stem,
+            sha256=_sha256(files),
+            precision=_precision(model.graph),
+            sequence_length=self._inputs.sequence_length,
+            size_bytes=sum(file.stat().st_size for file in files),
+            parameters=_parameters(model.graph) or None,
+            inputs=tuple(rule.spec() for rule in self._inputs.rules),
+        )
+        del model
+        self._fixed_batch_size, self._notes = self._probe()
+
+    @property
+    def source(self) -> str:
+        """File name without its folder."""
+        return self._path.name
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The only batch size that the graph takes; None when its batch axis is free."""
+        return self._fixed_batch_size
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the probe run found, as sentences."""
+        return self._notes
+
+    @property
+    def model(self) -> ModelInfo:
+        """The model, with the shapes chosen for its inputs."""
+        return self._model
+
+    def open(self, threads: int, *, concurrency: int) -> "OnnxEngine":
+        """Open one session with `threads` threads; see `EngineFactory.open`."""
+        spinning = may_spin(threads, concurrency)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = _LOG_NOTHING
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+        try:
+            session = onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
+        except _ORT_ERRORS as error:
+            raise MeasurementError(
+                f"{self.source}: ONNX Runtime cannot load it: {_reason(error)}."
+            ) from error
+        runtime = RuntimeInfo(
+            name="onnxruntime",
+            version=str(onnxruntime.__version__),
+            options={
+                "provider": "CPUExecutionProvider",
+                "execution_mode": "sequential",
+                "inter_op_threads": 1,
+                "graph_optimization": "all",
+                "allow_spinning": spinning,
+            },
+        )
+        return OnnxEngine(session, self._model, runtime, self._inputs)
+
+    def _probe(self) -> tuple[int | None, tuple[str, ...]]:
+        """Run once, at batch 2 where the batch axis is free, to see that the answers are finite."""
+        notes: list[str] = []
+        fixed = self._inputs.fixed_batch_size
+        if fixed is not None:
+            notes.append(
+                f"FIXED_BATCH: the batch axis of the graph is fixed, so only batch {fixed} was measured."
+            )
+        rng = np.random.default_rng(0)
+        engine = self.open(1, concurrency=1)
+        try:
+            finite = engine.answers_finite(self._inputs.feeds(fixed or 2, rng))
+        except MeasurementError:
+            if fixed is not None:
+                raise
+            finite, fixed = engine.answers_finite(self._inputs.feeds(1, rng)), 1
+            notes.append(
+                "FIXED_BATCH: the graph runs at batch 1 and fails at batch 2, so only batch 1 was measured."
+            )
+        finally:
+            engine.close()
+        if not finite:
+            notes.append(
+                "NOT_FINITE: some outputs for synthetic inputs are NaN or infinite, which can change speed."
+            )
+        return fixed, tuple(notes)
+
+
+class OnnxEngine:
+    """One session of ONNX Runtime."""
+
+    def __init__(
+        self,
+        session: onnxruntime.InferenceSession,
+        model: ModelInfo,
+        runtime: RuntimeInfo,
+        inputs: InputPlan,
+    ) -> None:
+        self._session: onnxruntime.InferenceSession | None = session
+        self._model, self._runtime, self._inputs = model, runtime, inputs
+
+    def describe(self) -> tuple[ModelInfo, RuntimeInfo]:
+        """Return the model and the options of this session."""
+        return self._model, self._runtime
+
+    def prepare(self, batch_size: int, rng: np.random.Generator) -> Feeds:
+        """Make the inputs of one call."""
+        return self._inputs.feeds(batch_size, rng)
+
+    def call(self, item: Feeds) -> None:
+        """Run the model once; see `Engine.call`."""
+        self.answer(item)
+
+    def answers_finite(self, item: Feeds) -> bool:
+        """Run once and tell whether every number of the answer is finite."""
+        outputs = [output for output in self.answer(item) if isinstance(output, np.ndarray)]
+        return all(bool(np.isfinite(output).all()) for output in outputs if output.dtype.kind == "f")
+
+    def close(self) -> None:
+        """Let the session go."""
+        self._session = None
+
+    def answer(self, item: Feeds) -> list[object]:
+        """Run the model once and return its outputs; an exception becomes one sentence."""
+        if self._session is None:
+            raise MeasurementError(f"{self._model.name}: the session is closed.")
+        try:
+            outputs: list[object] = self._session.run(None, item)
+        except _ORT_ERRORS as error:
+            shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in item.items())
+            raise MeasurementError(
+                f"{self._model.name}: the model fails on inputs {shapes}: {_reason(error)}; "
+                "other dimensions can be given with --shape."
+            ) from error
+        return outputs
+
+
+def may_spin(threads: int, concurrency: int) -> bool:
+    """Whether idle threads of a replica may wait in a busy loop: only where no other replica wants the core.
+
+    Examples
+    --------
+    >>> may_spin(8, 1), may_spin(2, 4), may_spin(1, 8)
+    (True, False, False)
+    """
+    return threads > 1 and concurrency == 1
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    """Read the graph without its external data."""
+    if not path.is_file():
+        raise InputError("model", path.name, "the name of an ONNX file that exists")
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except DecodeError as error:
+        raise InputError("model", path.name, "a file in ONNX format") from error
+    if not model.graph.node:
+        raise InputError("model", path.name, "a file in ONNX format with at least one node")
+    return model
+
+
+def _external_files(model: onnx.ModelProto, path: Path) -> list[Path]:
+    """Files that hold weights outside the model file, in the order of their names."""
+    locations = {
+        entry.value
+        for tensor in model.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    files = [path.parent / location for location in sorted(locations)]
+    for file in files:
+        if not file.is_file():
+            raise InputError("external data", file.name, "a file beside the model", file=path.name)
+    return files
+
+
+def _sha256(files: list[Path]) -> str:
+    """Hash the files one after the other."""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            while chunk := stream.read(_HASH_CHUNK_BYTES):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _weights(graph: onnx.GraphProto) -> Iterator[tuple[int, int]]:
+    """Element type and number of elements of each weight; scalars and integer constants are no weights."""
+    for tensor in graph.initializer:
+        if tensor.dims and (tensor.data_type in _FLOAT_PRECISIONS or tensor.data_type in _INT8_TYPES):
+            yield tensor.data_type, int(np.prod(tensor.dims))
+
+
+def _parameters(graph: onnx.GraphProto) -> int:
+    """Count the weights of a graph."""
+    return sum(count for _, count in _weights(graph))
+
+
+def _precision(graph: onnx.GraphProto) -> str | None:
+    """Precision of the arithmetic: int8 for quantized operators or weights, else the commonest float."""
+    if any(node.op_type.startswith(_INT8_NODES) for node in graph.node):
+        return "int8"
+    counts: Counter[int] = Counter()
+    for element, count in _weights(graph):
+        counts[element] += count
+    if not counts:
+        return None
+    element = counts.most_common(1)[0][0]
+    return _FLOAT_PRECISIONS.get(element, "int8")
+
+
+def _reason(error: Exception) -> str:
+    """ONNX Runtime's message without its code, source places and paths, at most 200 characters.
+
+    Examples
+    --------
+    >>> _reason(RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid rank for input: x."))
+    'Invalid rank for input: x'
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"^Load model from .+? failed:\s*", "", text)
+    node = re.search(r"running (\w+) node", text)
+    if node and "Status Message: " in text:
+        message = re.sub(r"^\S+:\d+ .*?(\) |was false\. )", "", text.split("Status Message: ", 1)[1])
+        text = f"node {node.group(1)}: {message.rsplit('was false. ', 1)[-1]}"
+    text = text.rstrip(". ").replace(". ", "; ")
+    return text if len(text) <= 200 else text[:197] + "..."

@@ -1,0 +1,1 @@
+"""Queueing models: floats and arrays in, distributions of the response time out."""

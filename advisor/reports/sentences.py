@@ -1,0 +1,184 @@
+"""Every sentence that the command line, the pages and the files say about a plan."""
+
+from advisor.domain.plan import BreakEven, FleetLine, Infeasible, JobAnswer, JobPlan, Plan
+from advisor.units import SECONDS_PER_HOUR, s_to_ms
+
+TIE_FRAC = 0.03
+"""Costs closer than this are within the error of any price list."""
+
+
+def money(usd: float) -> str:
+    """Whole dollars from a hundred up, cents below.
+
+    Examples
+    --------
+    >>> money(1184.2), money(42.5)
+    ('$1,184', '$42.50')
+    """
+    return f"${usd:,.0f}" if abs(usd) >= 100 else f"${usd:,.2f}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Milliseconds with three significant digits, whole from a hundred up.
+
+    Examples
+    --------
+    >>> milliseconds(0.0834), milliseconds(0.2506)
+    ('83.4 ms', '251 ms')
+    """
+    ms = s_to_ms(seconds)
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
+
+
+def rate(rps: float) -> str:
+    """Requests per second with three significant digits.
+
+    Examples
+    --------
+    >>> rate(1234.5), rate(14.46)
+    ('1,230 req/s', '14.5 req/s')
+    """
+    digits = float(f"{rps:.3g}")
+    return f"{digits:,.0f} req/s" if digits >= 100 else f"{digits:g} req/s"
+
+
+def fleet_words(lines: tuple[FleetLine, ...]) -> str:
+    """Machines of a fleet, such as 3× g6.xlarge (L4) and 1× c6a.large."""
+    words = [f"{line.count}× {line.label}" for line in lines]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def headline(result: Plan | Infeasible | JobPlan) -> str:
+    """One sentence that answers the question."""
+    match result:
+        case Plan():
+            return _plan_headline(result)
+        case Infeasible():
+            return result.reason
+        case JobPlan():
+            return _jobs_headline(result)
+
+
+def _plan_headline(plan: Plan) -> str:
+    answer = plan.workloads[0]
+    label = f"p{answer.percentile * 100:g}"
+    first = (
+        f"Run it on {fleet_words(plan.fleet)}: {money(plan.cost_usd_per_month)} a month, {label} {milliseconds(answer.value_s)} "
+        f"at {rate(plan.demand_rps)}"
+    )
+    return first + _against_other_kind(plan)
+
+
+def _against_other_kind(plan: Plan) -> str:
+    kinds = {line.kind for line in plan.fleet}
+    if len(kinds) > 1:
+        return ", CPUs and GPUs together."
+    kind = kinds.pop()
+    other, other_cost = ("GPU", plan.best_gpu_usd_per_month) if kind == "cpu" else ("CPU", plan.best_cpu_usd_per_month)
+    if other_cost is not None:
+        saving = 1 - plan.cost_usd_per_month / other_cost
+        if saving < TIE_FRAC:
+            return f"; the best all-{other} fleet costs the same within {TIE_FRAC:.0%}."
+        return f", {saving:.0%} cheaper than the best all-{other} fleet."
+    limit = milliseconds(plan.workloads[0].limit_s)
+    if other == "CPU" and plan.fastest_idle_cpu_s is not None:
+        return f". No CPU fleet meets {limit}: the fastest profiled CPU needs {milliseconds(plan.fastest_idle_cpu_s)} even when idle."
+    return f". No {other} with a profile is in the running."
+
+
+def break_even_sentence(steps: BreakEven) -> str:
+    """From which rate on a GPU pays, and up to which a CPU does."""
+    end = rate(steps.up_to_rps)
+    if not steps.winners:
+        kind = "CPU" if steps.cpu else "GPU"
+        return f"Only {kind} fleets are in the running, so there is no break-even."
+    first_gpu, last_cpu = steps.first_gpu_win_rps, steps.last_cpu_win_rps
+    if first_gpu is None:
+        return f"CPU fleets are cheaper at every rate up to {end}."
+    if last_cpu is None:
+        return f"GPU fleets are cheaper at every rate up to {end}."
+    if last_cpu <= first_gpu:
+        return f"CPU fleets are cheaper up to {rate(last_cpu)}, GPU fleets from {rate(first_gpu)} on (looked at up to {end})."
+    return (
+        f"CPU fleets are cheaper up to {rate(first_gpu)}; between {rate(first_gpu)} and {rate(last_cpu)} it alternates because machines "
+        f"come whole; above, GPU fleets are cheaper (looked at up to {end})."
+    )
+
+
+def budget_sentence(plan: Plan) -> str | None:
+    """How the cost stands to the budget."""
+    budget = plan.scenario.budget_usd_per_month
+    if budget is None:
+        return None
+    return f"Inside the {money(budget)} budget by {money(budget - plan.cost_usd_per_month)} a month."
+
+
+def likely_sentence(plan: Plan) -> str:
+    """Interval of the predicted percentile that comes from the service times."""
+    answer = plan.workloads[0]
+    return (
+        f"p{answer.percentile * 100:g} is {milliseconds(answer.likely_s)} with service times as profiled and "
+        f"{milliseconds(answer.value_s)} at the slow end of their interval, which the plan uses; the limit is {milliseconds(answer.limit_s)}."
+    )
+
+
+def simulation_sentence(plan: Plan) -> str:
+    """The simulator's verdict."""
+    verdict = plan.simulation
+    label = f"p{verdict.percentile * 100:g}"
+    outcome = "within" if verdict.passed else "not within"
+    enlarged = f" The fleet was enlarged {verdict.enlarged} times before it passed." if verdict.enlarged else ""
+    return (
+        f"Simulated with {verdict.requests:,} requests: {label} {milliseconds(verdict.value_s)} ± {milliseconds(verdict.value_ci95_s)} "
+        f"(95 % interval), {outcome} the limit of {milliseconds(plan.workloads[0].limit_s)}.{enlarged}"
+    )
+
+
+def why(plan: Plan) -> tuple[str, ...]:
+    """Reasons for the fleet, line by line, then proof, break-even and routing."""
+    sentences = [_line_reason(line) for line in plan.fleet]
+    gap = plan.provenance.mip_gap_frac
+    proof = "proven cheapest" if gap is not None and gap < 1e-6 else f"within {gap:.2%} of the cheapest" if gap is not None else "not proven"
+    sentences.append(
+        f"Among all offers in the regions allowed it is {proof} ({plan.provenance.solver}), with one workload and unlimited stock."
+    )
+    sentences += [likely_sentence(plan), break_even_sentence(plan.break_even)]
+    gain = plan.routing_gain
+    if gain is not None:
+        sentences.append(
+            f"Routing is random. With one queue shared by all replicas {gain.count} machines would do "
+            f"(simulated {milliseconds(gain.value_s)} ± {milliseconds(gain.ci95_s)}), {money(gain.saves_usd_per_month)} a month less."
+        )
+    else:
+        sentences.append("Routing is random; a queue shared by all replicas would not save a machine here.")
+    return tuple(sentences)
+
+
+def _line_reason(line: FleetLine) -> str:
+    copies = "one replica" if line.replicas == 1 else f"{line.replicas} replicas"
+    threads = f" of {line.threads} threads" if line.threads else ""
+    takes = "it takes" if line.count == 1 else f"{line.count} of them take"
+    return (
+        f"One {line.label} with {copies}{threads} and batches up to {line.max_batch} sustains {rate(line.capacity_rps / line.count)} "
+        f"under the limit; {takes} {rate(line.rate_rps)}, {line.rate_rps / line.capacity_rps:.0%} of what is possible, "
+        f"at {line.saturation_frac:.0%} of saturation."
+    )
+
+
+def _jobs_headline(plan: JobPlan) -> str:
+    jobs = f"{plan.scenario.jobs_per_day:g} jobs a day in {plan.scenario.window_h:g} h"
+    return f"{jobs}: " + "; ".join(job_sentence(answer) for answer in plan.answers) + "."
+
+
+def job_sentence(answer: JobAnswer) -> str:
+    """One option for batch jobs in words."""
+    if answer.nodes_needed is None:
+        return f"{answer.name}: not even one job ({answer.job_s / SECONDS_PER_HOUR:.1f} h) fits the window"
+    nodes = f"{answer.nodes_needed} node{'s' if answer.nodes_needed > 1 else ''} needed"
+    if answer.slack_h is None:
+        return f"{answer.name}: {nodes}"
+    if answer.owned_count == 0:
+        return f"{answer.name}: {nodes}, {answer.slack_h:.1f} h of slack with them"
+    if answer.slack_h < 0:
+        return f"{answer.name}: {nodes}, the {answer.owned_count} owned end {-answer.slack_h:.1f} h too late"
+    return f"{answer.name}: {nodes}, the {answer.owned_count} owned end with {answer.slack_h:.1f} h of slack"

@@ -1,0 +1,35 @@
+"""Profile files: one JSON document each, in a folder and its subfolders."""
+
+from pathlib import Path
+
+from advisor.domain.profile import Profile
+from advisor.domain.record import parse_record
+from advisor.errors import InputError
+
+
+def read_profile(content: str | bytes, *, file: str) -> Profile:
+    """Profile from the text of a file.
+
+    Raises
+    ------
+    InputError
+        When it does not fit: one sentence with file, field, value and what is allowed.
+    """
+    return parse_record(Profile, content, file=file)
+
+
+def read_profiles(folder: Path) -> tuple[Profile, ...]:
+    """All profiles below a folder, in order of their file names.
+
+    Raises
+    ------
+    InputError
+        When a file does not fit, or two files share a profile_id.
+    """
+    found: dict[str, Profile] = {}
+    for path in sorted(folder.rglob("*.json")):
+        profile = read_profile(path.read_bytes(), file=path.name)
+        if profile.profile_id in found:
+            raise InputError("profile_id", profile.profile_id, "a name that no other profile has", file=path.name)
+        found[profile.profile_id] = profile
+    return tuple(found.values())

@@ -1,0 +1,1 @@
+"""Pages: read state, call planning through one cached wrapper, draw charts and tables."""

@@ -1,0 +1,110 @@
+"""The fleet program against exhaustive enumeration and against its own staircase."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.optimizer.formulation import CoveringProgram, undominated
+from advisor.optimizer.solver import cheapest_fleet, most_served
+from advisor.optimizer.staircase import Staircase, compare, money_unit, staircase
+
+offers = st.lists(
+    st.tuples(st.integers(min_value=100, max_value=5_000), st.floats(min_value=1.0, max_value=60.0)), min_size=1, max_size=4
+)
+
+
+def program(pairs):
+    """Program from (cents per month, rate) pairs."""
+    return CoveringProgram(
+        np.array([cents / 100 for cents, _ in pairs]), np.array([rate for _, rate in pairs]), np.ones(len(pairs))
+    )
+
+
+def enumerate_cheapest(fleet, demand):
+    """Cost of the cheapest covering fleet by trying all counts."""
+    tops = [int(np.ceil(demand / rate)) for rate in fleet.capacity_rps]
+    return min(
+        float(np.dot(counts, fleet.cost_usd))
+        for counts in itertools.product(*(range(top + 1) for top in tops))
+        if np.dot(counts, fleet.capacity_rps) >= demand * (1 - 1e-12)
+    )
+
+
+@given(offers, st.floats(min_value=0.5, max_value=100.0))
+def test_cheapest_fleet_equals_enumeration(pairs, demand):
+    """No combination of machines that covers the demand is cheaper, and the reported gap is closed."""
+    fleet = program(pairs)
+    solved = cheapest_fleet(fleet, demand)
+    assert solved.counts @ fleet.capacity_rps >= demand * (1 - 1e-6)
+    assert solved.cost_usd == pytest.approx(enumerate_cheapest(fleet, demand), abs=1e-6)
+    assert solved.gap_frac <= 1e-6
+
+
+@given(offers, st.floats(min_value=0.5, max_value=100.0))
+def test_staircase_equals_the_program(pairs, demand):
+    """The cost curve at any rate is the optimum of the fleet program."""
+    fleet = program(pairs)
+    steps = staircase(fleet, 100.0, 0.01)
+    assert steps.cost_at(np.array([demand]))[0] == pytest.approx(cheapest_fleet(fleet, demand).cost_usd, abs=0.005)
+
+
+@given(offers, st.floats(min_value=0.5, max_value=50.0), st.floats(min_value=1.0, max_value=2.0))
+def test_cost_never_falls_when_demand_rises(pairs, demand, factor):
+    """More traffic never costs less."""
+    fleet = program(pairs)
+    assert cheapest_fleet(fleet, demand * factor).cost_usd >= cheapest_fleet(fleet, demand).cost_usd - 1e-6
+
+
+@given(offers, st.floats(min_value=1.0, max_value=200.0))
+def test_most_served_stays_within_the_budget(pairs, budget):
+    """What a budget buys costs no more than it, and no single type of machine serves more within it."""
+    fleet = program(pairs)
+    bought = most_served(fleet, budget)
+    assert bought.cost_usd <= budget * (1 + 1e-6)
+    singles = np.floor(budget / fleet.cost_usd * (1 + 1e-12)) * fleet.capacity_rps
+    assert bought.counts @ fleet.capacity_rps >= singles.max() * (1 - 1e-6)
+
+
+def test_ties_go_to_fewer_machines_then_to_better_evidence():
+    """Of fleets of equal cost the one with the fewest machines is taken, unless its evidence is weaker."""
+    fleet = CoveringProgram(np.array([1.0, 4.0]), np.array([1.0, 4.0]), np.ones(2))
+    assert cheapest_fleet(fleet, 4.0).counts.tolist() == [0, 1]
+    doubtful = CoveringProgram(fleet.cost_usd, fleet.capacity_rps, np.array([1.0, 1000.0]))
+    assert cheapest_fleet(doubtful, 4.0).counts.tolist() == [4, 0]
+
+
+def test_dominated_offers_fall_out():
+    """An offer that costs more and sustains less is never needed."""
+    fleet = CoveringProgram(np.array([1.0, 2.0, 2.5]), np.array([5.0, 4.0, 9.0]), np.ones(3))
+    assert undominated(fleet).tolist() == [0, 2]
+
+
+def test_no_offer_is_an_error():
+    """An empty program has no answer."""
+    empty = CoveringProgram(np.zeros(0), np.zeros(0), np.zeros(0))
+    with pytest.raises(ValueError, match="no offer"):
+        cheapest_fleet(empty, 1.0)
+    assert staircase(empty, 10.0, 0.01).rate_rps.size == 0
+
+
+def test_exact_crossings_of_two_staircases():
+    """CPU 0.40 an hour for 8 req/s against GPU 1.20 for 42: three CPUs cost exactly one GPU, which is a tie."""
+    cpu = staircase(CoveringProgram(np.array([0.40]), np.array([8.0]), np.ones(1)), 60.0, 0.01)
+    gpu = staircase(CoveringProgram(np.array([1.20]), np.array([42.0]), np.ones(1)), 60.0, 0.01)
+    spans = [(round(span.from_rps, 6), round(span.to_rps, 6), span.winner) for span in compare(cpu, gpu, 60.0)]
+    assert spans == [(0.0, 16.0, "cpu"), (16.0, 24.0, "tie"), (24.0, 42.0, "gpu"), (42.0, 48.0, "tie"), (48.0, 60.0, "gpu")]
+
+
+def test_money_is_counted_in_coarser_units_only_when_it_must():
+    """Cents up to the size of the table, then powers of ten of them."""
+    assert money_unit(1_000.0) == 0.01
+    assert money_unit(1_000_000.0) == pytest.approx(1.0)
+
+
+def test_cost_beyond_the_last_step_is_infinite():
+    """A staircase says nothing beyond its range."""
+    steps = Staircase(np.array([10.0]), np.array([1.0]))
+    assert steps.cost_at(np.array([10.0, 10.1])).tolist() == [1.0, np.inf]
