@@ -57,9 +57,7 @@ class _Row:
     cells: dict[str, str]
 
     def error(self, column: str, allowed: str) -> InputError:
-        return InputError(
-            f"row {self.number}, column {column}", self.cells[column] or None, allowed, file=self.file
-        )
+        return InputError(f"row {self.number}, column {column}", self.cells[column] or None, allowed, file=self.file)
 
     def text(self, column: str) -> str:
         if not self.cells[column]:
@@ -270,9 +268,7 @@ def _gpu_spec(row: _Row) -> GpuSpec:
     numbers = {column: row.positive(column) for column in ("memory_gb", "tdp_w")}
     names = {column: row.text(column) for column in ("gpu_id", "name")}
     boards = row.whole("gpus_per_board")
-    return row.record(
-        GpuSpec, {**names, **numbers, "gpus_per_board": boards, "note": row.cells["note"] or None}
-    )
+    return row.record(GpuSpec, {**names, **numbers, "gpus_per_board": boards, "note": row.cells["note"] or None})
 
 
 def _host_cpu(row: _Row) -> _HostCpu:

@@ -6,7 +6,6 @@
     ├── InputError           what the user gave does not fit: file, field, value, what is allowed
     ├── CatalogError         the price book or a map in data/ is inconsistent
     ├── MeasurementError     a measurement could not be made
-    │   └── DeviceUnavailable
     └── SolverError          the optimizer stopped without an answer
 
 Each message is one sentence that names the thing, its value and what is allowed. Only the command line
@@ -53,10 +52,6 @@ class CatalogError(AdvisorError):
 
 class MeasurementError(AdvisorError):
     """A measurement could not be made."""
-
-
-class DeviceUnavailable(MeasurementError):
-    """The device asked for is not there or does not answer."""
 
 
 class SolverError(AdvisorError):

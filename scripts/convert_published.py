@@ -155,9 +155,7 @@ def convert_table(table: dict[str, Any], label: Label) -> Profile:
     tail = str(table["id"]).rsplit("-", maxsplit=1)[-1]
     return Profile(
         schema_version=1,
-        profile_id=slug(
-            label.model, table["device_id"], _software(label.runtime), label.precision, length, tail
-        ),
+        profile_id=slug(label.model, table["device_id"], _software(label.runtime), label.precision, length, tail),
         status="complete",
         evidence=Evidence(
             kind="published",
@@ -213,9 +211,7 @@ def _cell(point: dict[str, Any], streams: int | None) -> Cell:
     )
 
 
-def sound_percentiles(
-    given_ms: dict[str, float | None], mean_ms: float
-) -> tuple[dict[str, float], list[str]]:
+def sound_percentiles(given_ms: dict[str, float | None], mean_ms: float) -> tuple[dict[str, float], list[str]]:
     """Percentiles that can be true, and a sentence for each one dropped.
 
     A 90th or higher percentile below the mean is dropped, and so are both of a pair in the wrong order:
@@ -229,9 +225,7 @@ def sound_percentiles(
     """
     values = {name: float(value) for name, value in given_ms.items() if value is not None}
     reasons = {
-        name: f"below the mean of {mean_ms:g} ms"
-        for name, value in values.items()
-        if name != "p50" and value < mean_ms
+        name: f"below the mean of {mean_ms:g} ms" for name, value in values.items() if name != "p50" and value < mean_ms
     }
     ordered = [(name, value) for name, value in values.items() if name not in reasons]
     for index, (low, low_ms) in enumerate(ordered):
@@ -239,9 +233,7 @@ def sound_percentiles(
             if low_ms > high_ms:
                 reasons[low] = f"above {high} ({high_ms:g} ms)"
                 reasons[high] = f"below {low} ({low_ms:g} ms)"
-    warnings = [
-        f"Published {name} of {values[name]:g} ms is {why}: dropped." for name, why in reasons.items()
-    ]
+    warnings = [f"Published {name} of {values[name]:g} ms is {why}: dropped." for name, why in reasons.items()]
     return {name: value for name, value in values.items() if name not in reasons}, warnings
 
 
@@ -296,9 +288,7 @@ def convert_cpu_row(row: dict[str, str], precision: str) -> Profile | None:
         cells.append(Cell(batch_size=None, throughput_rps=float(throughput), warnings=(text,)))
     if latency:
         text = "Latency column: not taken at the rate of the throughput column."
-        cells.append(
-            Cell(batch_size=None, service_mean_s=round(ms_to_s(float(latency)), 9), warnings=(text,))
-        )
+        cells.append(Cell(batch_size=None, service_mean_s=round(ms_to_s(float(latency)), 9), warnings=(text,)))
     if not cells:
         return None
     model, version = CPU_MODELS[row["model"]], row["release"].removeprefix("OpenVINO ")

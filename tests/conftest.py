@@ -40,7 +40,16 @@ def cpu_profile(times, *, threads=1, logical_cpus=2, model="net", profile_id="ne
     )
 
 
-def gpu_profile(times, *, gpu_id="T4", model="net", profile_id="net-gpu", precision="fp16", p99_over_mean=None, **model_fields):
+def gpu_profile(
+    times,
+    *,
+    gpu_id="T4",
+    model="net",
+    profile_id="net-gpu",
+    precision="fp16",
+    p99_over_mean=None,
+    **model_fields,
+):
     """Published GPU profile: batch size -> mean service time [s]."""
     return Profile(
         schema_version=1,
@@ -91,7 +100,9 @@ def offer(name, price, *, region="cloud/here", provider="cloud", day=PRICE_DAY):
 
 def make_catalog(machines, offers):
     """Catalog whose CPUID map knows the test CPU as zen3."""
-    rule = CpuIdRule(vendor="AuthenticAMD", family=25, model_min=0, model_max=15, microarchitecture="zen3", source="test")
+    rule = CpuIdRule(
+        vendor="AuthenticAMD", family=25, model_min=0, model_max=15, microarchitecture="zen3", source="test"
+    )
     return Catalog(schema_version=1, machine_types=tuple(machines), offers=tuple(offers), cpuid_rules=(rule,))
 
 

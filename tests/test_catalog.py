@@ -26,9 +26,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("gpu_specs.csv", "cpu_microarchitecture.csv", "cpu_cpuid.csv"):
         shutil.copy(DATA / name, tmp_path)
     lines = (DATA / "cloud_prices.csv").read_text(encoding="utf-8").splitlines()
-    kept = [
-        line for line in lines if line.startswith(("aws,us-east-1,g4dn.xlarge,", "aws,us-east-1,p2.xlarge,"))
-    ]
+    kept = [line for line in lines if line.startswith(("aws,us-east-1,g4dn.xlarge,", "aws,us-east-1,p2.xlarge,"))]
     again = next(line for line in lines if line.startswith("aws,us-gov-west-1,p2.xlarge,"))
     (tmp_path / "cloud_prices.csv").write_text("\n".join([lines[0], *kept, again, ""]), encoding="utf-8")
     return tmp_path
@@ -43,9 +41,7 @@ def spoil(folder: Path, file: str, old: str, new: str) -> None:
 
 def cpu(vendor: str, family: int | str, model: int, **more: object) -> CpuIdentity:
     """Build what CPUID would tell of a machine with four logical CPUs."""
-    return CpuIdentity.model_validate(
-        {"vendor": vendor, "family": family, "model": model, "logical_cpus": 4, **more}
-    )
+    return CpuIdentity.model_validate({"vendor": vendor, "family": family, "model": model, "logical_cpus": 4, **more})
 
 
 def test_every_row_of_the_price_list_is_an_offer(catalog: Catalog) -> None:
@@ -66,9 +62,7 @@ def test_every_row_of_the_price_list_is_an_offer(catalog: Catalog) -> None:
         ("p2.xlarge", 0.9, "2026-07-20"),
     ],
 )
-def test_prices_are_those_of_the_source(
-    catalog: Catalog, name: str, price_usd_per_h: float, date: str
-) -> None:
+def test_prices_are_those_of_the_source(catalog: Catalog, name: str, price_usd_per_h: float, date: str) -> None:
     """Prices are those of the source."""
     offer = next(offer for offer in catalog.offers if offer.key == f"aws/{name}@aws/us-east-1:on_demand")
     assert offer.price_usd_per_h == price_usd_per_h
@@ -183,9 +177,7 @@ def test_a_gpu_is_found_by_its_identifier_too(catalog: Catalog) -> None:
     ("words", "known"),
     [({"gpu": "L5"}, "L40S"), ({"region": "mars"}, "aws/us-east-1"), ({"provider": "acme"}, "gcp")],
 )
-def test_an_unknown_word_is_answered_with_the_known_ones(
-    catalog: Catalog, words: dict[str, str], known: str
-) -> None:
+def test_an_unknown_word_is_answered_with_the_known_ones(catalog: Catalog, words: dict[str, str], known: str) -> None:
     """An unknown word is answered with the known ones."""
     with pytest.raises(InputError, match=known):
         find_offers(catalog, **words)

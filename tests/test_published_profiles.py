@@ -20,9 +20,7 @@ PROFILES = {file.stem: parse_record(Profile, file.read_bytes(), file=file.name) 
 @pytest.fixture(scope="module")
 def converter() -> ModuleType:
     """Load the converter, which is a script and not part of the package."""
-    spec = importlib.util.spec_from_file_location(
-        "convert_published", TOP / "scripts" / "convert_published.py"
-    )
+    spec = importlib.util.spec_from_file_location("convert_published", TOP / "scripts" / "convert_published.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -120,9 +118,7 @@ def test_a_table_becomes_a_profile_in_si_units(converter: ModuleType) -> None:
     assert conversion.gaps == ()
     assert profile.profile_id == "bert-base-t4-tensorrt-int8-s128-abc123"
     assert profile.cells == (
-        Cell(
-            batch_size=1, service_mean_s=0.01, service_p90_s=0.011, service_p99_s=0.012, throughput_rps=100.0
-        ),
+        Cell(batch_size=1, service_mean_s=0.01, service_p90_s=0.011, service_p99_s=0.012, throughput_rps=100.0),
     )
     assert "derived" in profile.evidence.note
     assert parse_record(Profile, converter.profile_text(profile), file="x.json") == profile
@@ -157,9 +153,7 @@ def test_service_time_that_falls_with_the_batch_is_kept_with_a_warning(converter
         ({"variant": None}, "does not say"),
     ],
 )
-def test_a_table_left_out_is_a_gap_with_its_reason(
-    converter: ModuleType, changes: dict[str, Any], reason: str
-) -> None:
+def test_a_table_left_out_is_a_gap_with_its_reason(converter: ModuleType, changes: dict[str, Any], reason: str) -> None:
     """A table left out is a gap with its reason."""
     conversion = converter.convert_tables([table(**changes)], {})
     assert conversion.profiles == ()

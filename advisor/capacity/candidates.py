@@ -59,7 +59,11 @@ def fitting_profiles(workload: Workload, profiles: Iterable[Profile]) -> tuple[P
 
 
 def device_answers(
-    workload: Workload, profiles: tuple[Profile, ...], catalog: Catalog, wanted: frozenset[str], progress: Progress
+    workload: Workload,
+    profiles: tuple[Profile, ...],
+    catalog: Catalog,
+    wanted: frozenset[str],
+    progress: Progress,
 ) -> dict[str, list[Served | Missed]]:
     """For each wanted device (GPU id, or CPU microarchitecture) every configuration worth having.
 
@@ -110,14 +114,26 @@ def _device_name(profile: Profile, catalog: Catalog) -> str | None:
 def judge(machine: MachineType, workload: Workload, answers: dict[str, list[Served | Missed]]) -> Candidate | Rejection:
     """Candidate with the best configuration on this machine type, or the reason against it."""
     if machine.gpu_model is not None and (machine.gpu_count < 1 or machine.gpu_count != int(machine.gpu_count)):
-        return Rejection(machine_type=machine.key, reason="a fraction of a GPU: only a profile measured on this very type would tell")
+        return Rejection(
+            machine_type=machine.key,
+            reason="a fraction of a GPU: only a profile measured on this very type would tell",
+        )
     if machine.burstable:
-        return Rejection(machine_type=machine.key, reason="burstable CPU: only a profile measured on this very type would tell")
+        return Rejection(
+            machine_type=machine.key,
+            reason="burstable CPU: only a profile measured on this very type would tell",
+        )
     if machine.kind == "gpu":
         return _judge_devices(machine, workload, machine.gpu_ids, answers, f"GPU {machine.gpu_model}")
     if not machine.microarchitectures:
         return Rejection(machine_type=machine.key, reason="the CPU generation behind this type is not known")
-    return _judge_devices(machine, workload, machine.microarchitectures, answers, "CPU " + " or ".join(machine.microarchitectures))
+    return _judge_devices(
+        machine,
+        workload,
+        machine.microarchitectures,
+        answers,
+        "CPU " + " or ".join(machine.microarchitectures),
+    )
 
 
 def _judge_devices(

@@ -88,7 +88,9 @@ def service_curves(profile: Profile) -> tuple[ServiceCurve, ...]:
     for (threads, concurrency), cells in groups.items():
         if profile.device.kind == "cpu" and not _keeps_cpu_busy(profile, threads, concurrency):
             continue
-        curves.append(_curve(profile, threads or 0, concurrency or 0, sorted(cells, key=lambda cell: cell.batch_size or 0)))
+        curves.append(
+            _curve(profile, threads or 0, concurrency or 0, sorted(cells, key=lambda cell: cell.batch_size or 0))
+        )
     return tuple(curves)
 
 
@@ -176,7 +178,9 @@ def lognormal_scv(ratio: float, q: float) -> float:
 
 def _spread_assumption(cells: list[Cell]) -> str:
     if any(cell.service_p99_s is not None or cell.service_p95_s is not None for cell in cells):
-        return "the spread of the service time is a lognormal through its published p99, or p95 where only that is given"
+        return (
+            "the spread of the service time is a lognormal through its published p99, or p95 where only that is given"
+        )
     return "the source gives no percentile: the service time is taken as constant"
 
 

@@ -19,7 +19,13 @@ Csv = Annotated[Path | None, typer.Option(help="write all rows to a CSV file; - 
 
 
 def catalog(
-    *, gpu: Gpu = None, region: Region = None, provider: Provider = None, name: Text = None, limit: Limit = 25, csv: Csv = None
+    *,
+    gpu: Gpu = None,
+    region: Region = None,
+    provider: Provider = None,
+    name: Text = None,
+    limit: Limit = 25,
+    csv: Csv = None,
 ) -> None:
     """List machine types and on-demand offers, cheapest first."""
     found = find_offers(load_catalog(DATA), gpu=gpu, region=region, provider=provider, text=name)

@@ -15,4 +15,6 @@ def example_model(name: Name, output: Output) -> None:
     """Build an example model: real layers and sizes, random weights from a fixed seed."""
     build_example_model(name, output)
     size_mb = output.stat().st_size / 1e6
-    typer.echo(f"Wrote {output.name}: {name}, {size_mb:.1f} MB, random weights. Next: advisor profile {output} -o {name}.json")
+    typer.echo(
+        f"Wrote {output.name}: {name}, {size_mb:.1f} MB, random weights. Next: advisor profile {output} -o {name}.json"
+    )

@@ -27,7 +27,15 @@ from advisor.store.paths import DATA, PROFILES
 from advisor.store.profiles import read_profile, read_profiles
 from advisor.store.scenarios import read_scenario
 
-FLEET_COLUMNS = ["Machine", "Region", "Count", "Price (USD/h each)", "Cost (USD/month)", "Capacity under the limit (req/s)", "Precision"]
+FLEET_COLUMNS = [
+    "Machine",
+    "Region",
+    "Count",
+    "Price (USD/h each)",
+    "Cost (USD/month)",
+    "Capacity under the limit (req/s)",
+    "Precision",
+]
 
 ScenarioPath = Annotated[Path, typer.Argument(help="scenario file (YAML)", metavar="SCENARIO.yaml")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="replace a field: demand.rate_rps=500")]
@@ -49,7 +57,9 @@ def plan(
     """Recommend the cheapest fleet that answers in time, and say why."""
     question = read_scenario(scenario, tuple(overrides or ()))
     known = {found.profile_id: found for found in read_profiles(PROFILES)}
-    known |= {found.profile_id: found for found in (read_profile(path.read_bytes(), file=path.name) for path in profile or [])}
+    known |= {
+        found.profile_id: found for found in (read_profile(path.read_bytes(), file=path.name) for path in profile or [])
+    }
     with Console(stderr=True).status("planning") as status:
         result = plan_scenario(
             question,
@@ -58,11 +68,13 @@ def plan(
             today=datetime.datetime.now(datetime.UTC).date(),
             progress=lambda line: status.update(f"planning: {line}"),
         )
-    targets = [(json, lambda: result_json(result).encode()), (csv, lambda: result_csv(result)), (xlsx, lambda: result_xlsx(result))]
-    for target, content in targets:
-        if target is not None:
-            write_bytes(target, content())
-    if not any(str(target) == "-" for target, _ in targets):
+    if json is not None:
+        write_bytes(json, result_json(result).encode())
+    if csv is not None:
+        write_bytes(csv, result_csv(result))
+    if xlsx is not None:
+        write_bytes(xlsx, result_xlsx(result))
+    if "-" not in (str(json), str(csv), str(xlsx)):
         _print(result)
     if result.status == "infeasible":
         raise typer.Exit(3)
@@ -82,7 +94,11 @@ def _print(result: Plan | Infeasible | JobPlan) -> None:
                 print_table(fleet_table(result.best_effort)[FLEET_COLUMNS])
             _print_rejections(result, console)
         case JobPlan():
-            print_table(jobs_table(result).drop(columns=["Cost holds", "Profile", "Jobs per node and window", "Speed (items/s per node)"]))
+            print_table(
+                jobs_table(result).drop(
+                    columns=["Cost holds", "Profile", "Jobs per node and window", "Speed (items/s per node)"]
+                )
+            )
             for answer in result.answers:
                 console.print(f"{answer.name}, cost: {answer.cost_basis}.")
                 for sentence in answer.assumptions:

@@ -61,8 +61,13 @@ def profile(
     if dry_run:
         return
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"),
-        console=console, disable=quiet, transient=True,
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}"),
+        console=console,
+        disable=quiet,
+        transient=True,
     ) as bar:
         task = bar.add_task("measuring", total=len(plan.cells) * plan.repeats, left="")
 
@@ -72,8 +77,12 @@ def profile(
                 bar.console.print(line, highlight=False)
 
         result = measure(
-            onnx_model, plan, today=datetime.datetime.now(datetime.UTC).date(),
-            profile_id=identifier, machine_type=machine_type, on_progress=show,
+            onnx_model,
+            plan,
+            today=datetime.datetime.now(datetime.UTC).date(),
+            profile_id=identifier,
+            machine_type=machine_type,
+            on_progress=show,
         )
     output.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
     _report(result, output, console)
@@ -115,10 +124,17 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
 def _announce(plan: GridPlan, console: Console) -> None:
     console.print(f"Model {plan.model.name} ({plan.model.precision or 'precision unknown'})", highlight=False)
     for spec in plan.model.inputs:
-        console.print(f"  input {spec.name}: {spec.dtype} {list(spec.shape)}, {spec.fill}", highlight=False, markup=False)
+        console.print(
+            f"  input {spec.name}: {spec.dtype} {list(spec.shape)}, {spec.fill}",
+            highlight=False,
+            markup=False,
+        )
     places = ", ".join(f"{place.concurrency} × {place.threads} threads" for place in plan.configurations)
     sizes = ", ".join(str(size) for size in plan.batch_sizes)
-    console.print(f"Batch sizes {sizes}; replicas {places}; {plan.repeats} repeats; about {plan.estimated_s:.0f} s", highlight=False)
+    console.print(
+        f"Batch sizes {sizes}; replicas {places}; {plan.repeats} repeats; about {plan.estimated_s:.0f} s",
+        highlight=False,
+    )
     for warning in plan.warnings:
         console.print(warning, style="yellow", highlight=False, markup=False)
 
@@ -128,7 +144,9 @@ def _report(result: Profile, output: Path, console: Console) -> None:
         for warning in cell.warnings:
             console.print(
                 f"batch {cell.batch_size}, replicas {cell.concurrency} × {cell.threads} threads: {warning}",
-                style="yellow", highlight=False, markup=False,
+                style="yellow",
+                highlight=False,
+                markup=False,
             )
     fastest = min(result.cells, key=lambda cell: cell.service_mean_s or float("inf"))
     busiest = max(result.cells, key=lambda cell: cell.throughput_rps or 0.0)

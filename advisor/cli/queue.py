@@ -15,7 +15,10 @@ from advisor.units import ms_to_s
 Rate = Annotated[float, typer.Option(min=0.0, help="requests per second")]
 Service = Annotated[float, typer.Option("--service-ms", min=0.0, help="mean service time [ms]")]
 Servers = Annotated[int, typer.Option(min=1, help="servers that share one queue")]
-Scv = Annotated[float, typer.Option(min=0.0, help="squared coefficient of variation of the service time: 0 constant, 1 exponential")]
+Scv = Annotated[
+    float,
+    typer.Option(min=0.0, help="squared coefficient of variation of the service time: 0 constant, 1 exponential"),
+]
 
 
 def queue(*, rate: Rate, service_ms: Service, servers: Servers = 1, scv: Scv = 1.0) -> None:
@@ -25,7 +28,10 @@ def queue(*, rate: Rate, service_ms: Service, servers: Servers = 1, scv: Scv = 1
     if response.reason:
         typer.echo(response.reason)
         raise typer.Exit(3)
-    for label, value in (("mean", response.mean_s), *((f"p{q * 100:g}", response.percentile(q)) for q in (0.5, 0.95, 0.99))):
+    for label, value in (
+        ("mean", response.mean_s),
+        *((f"p{q * 100:g}", response.percentile(q)) for q in (0.5, 0.95, 0.99)),
+    ):
         typer.echo(f"{label:>5} {milliseconds(value)}")
 
 

@@ -13,8 +13,12 @@ EvidenceKind = Literal["measured", "imported", "published", "estimated"]
 class Evidence(Record):
     """Origin of a set of numbers: what the page shows beside each of them."""
 
-    kind: EvidenceKind = Field(description="measured by this tool, imported from another tool, published by someone, or estimated")
+    kind: EvidenceKind = Field(
+        description="measured by this tool, imported from another tool, published by someone, or estimated"
+    )
     source: str = Field(min_length=1, description="command, file and commit, or page")
-    date: datetime.date | None = Field(description="date of the measurement or publication; null when the source does not say")
+    date: datetime.date | None = Field(
+        description="date of the measurement or publication; null when the source does not say"
+    )
     licence: str | None = Field(default=None, description="licence of the source, where one applies")
     note: str | None = Field(default=None, description="what a reader must know to use the numbers")

@@ -22,8 +22,12 @@ class MachineType(Record):
     gpu_model: str | None = Field(default=None, description="accelerator name in the price source")
     gpu_count: float = Field(default=0, ge=0, description="accelerators; a fraction for shared ones")
     gpu_memory_gib: float | None = Field(default=None, gt=0, description="memory of one accelerator [GiB]")
-    gpu_ids: tuple[str, ...] = Field(default=(), description="identifiers in gpu_specs.csv that this accelerator can be")
-    microarchitectures: tuple[str, ...] = Field(default=(), description="CPU generations that may stand behind the type; several: mixed")
+    gpu_ids: tuple[str, ...] = Field(
+        default=(), description="identifiers in gpu_specs.csv that this accelerator can be"
+    )
+    microarchitectures: tuple[str, ...] = Field(
+        default=(), description="CPU generations that may stand behind the type; several: mixed"
+    )
     vcpu_is: Literal["thread", "core", "unknown"] = "unknown"
     burstable: bool = False
     legacy: bool = Field(default=False, description="hardware that current frameworks dropped")

@@ -36,7 +36,8 @@ class Rejection(Record):
     machine_type: str = Field(description="key of the machine type")
     reason: str
     idle_response_s: float | None = Field(
-        default=None, description="percentile of the response time with no other request [s], where the SLA was missed"
+        default=None,
+        description="percentile of the response time with no other request [s], where the SLA was missed",
     )
 
 
@@ -239,13 +240,15 @@ class JobAnswer(Record):
     items_per_s: float = Field(description="items per second of one node [1/s]")
     data_s: float = Field(description="time to read one job's data [s]")
     compute_s: float = Field(description="time to compute one job [s]")
-    job_s: float = Field(description="time of one job on one node: fixed part plus the longer of reading and computing [s]")
+    job_s: float = Field(
+        description="time of one job on one node: fixed part plus the longer of reading and computing [s]"
+    )
     bottleneck: Literal["network", "compute"]
     jobs_per_node: int = Field(description="whole jobs of one node in the window")
     nodes_needed: int | None = Field(description="null: not even one job fits the window")
     owned_count: int
     slack_h: float | None = Field(
-        description="window left when the last job ends on the nodes owned, or on those needed when none is; negative: too late [h]"
+        description="window left when the last job ends on the nodes owned, else on those needed; negative: late [h]"
     )
     most_jobs_per_day: int = Field(description="jobs that the nodes owned, or those needed, can end in the window")
     busy_node_h_per_day: float = Field(description="node hours of work per day [h]")

@@ -47,7 +47,9 @@ class Cell(Record):
     batch_size: PositiveInt | None = Field(description="items per call")
     threads: PositiveInt | None = Field(default=None, description="threads of one replica inside an operator")
     concurrency: PositiveInt | None = Field(default=None, description="replicas that ran at the same time")
-    count: PositiveInt | None = Field(default=None, description="calls in the sample, all replicas and repeats together")
+    count: PositiveInt | None = Field(
+        default=None, description="calls in the sample, all replicas and repeats together"
+    )
     service_mean_s: float | None = Field(default=None, gt=0, description="mean wall time of one call [s]")
     service_m2_s2: float | None = Field(default=None, gt=0, description="second moment of the wall time [s²]")
     service_p50_s: float | None = Field(default=None, gt=0, description="median wall time of one call [s]")
@@ -56,11 +58,15 @@ class Cell(Record):
     service_p99_s: float | None = Field(default=None, gt=0, description="99th percentile [s]; null below 100 calls")
     service_max_s: float | None = Field(default=None, gt=0, description="longest call [s]")
     mean_ci95_frac: float | None = Field(
-        default=None, ge=0, description="half width of the 95 % interval of the mean, between repeats, as a fraction of it"
+        default=None,
+        ge=0,
+        description="half width of the 95 % interval of the mean, between repeats, as a fraction of it",
     )
     histogram: Histogram | None = Field(default=None, description="service times [s]")
     cpu_mean_s: float | None = Field(default=None, ge=0, description="mean CPU time of one call, all its threads [s]")
-    throughput_rps: float | None = Field(default=None, gt=0, description="items per second of all replicas together [1/s]")
+    throughput_rps: float | None = Field(
+        default=None, gt=0, description="items per second of all replicas together [1/s]"
+    )
     memory_gib: float | None = Field(default=None, gt=0, description="peak memory of one replica [GiB]")
     power_w: float | None = Field(default=None, gt=0, description="mean power while the cell ran [W]")
     power_method: PowerMethod | None = Field(default=None, description="how the power was obtained")
@@ -70,7 +76,13 @@ class Cell(Record):
     def _consistent(self) -> Self:
         ordered = [
             value
-            for value in (self.service_p50_s, self.service_p90_s, self.service_p95_s, self.service_p99_s, self.service_max_s)
+            for value in (
+                self.service_p50_s,
+                self.service_p90_s,
+                self.service_p95_s,
+                self.service_p99_s,
+                self.service_max_s,
+            )
             if value is not None
         ]
         if ordered != sorted(ordered):

@@ -12,7 +12,12 @@ class Record(BaseModel):
     """An immutable value. Unknown fields are refused, types are not coerced, NaN and infinity are not numbers."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=(), ser_json_bytes="base64"
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        ser_json_bytes="base64",
     )
 
 

@@ -28,7 +28,9 @@ class Workload(Record):
     model: str = Field(min_length=1, description="model name in the profiles")
     arrival_rate_rps: float = Field(gt=0, description="requests per second at the peak; one request is one item [1/s]")
     sla: Sla
-    sequence_length: PositiveInt | None = Field(default=None, description="tokens per item; null: that of the measured profiles")
+    sequence_length: PositiveInt | None = Field(
+        default=None, description="tokens per item; null: that of the measured profiles"
+    )
     precisions: tuple[str, ...] = Field(default=(), description="precisions allowed; empty: all")
 
 
@@ -40,7 +42,9 @@ class Scenario(Record):
     workload: Workload
     headroom_frac: float = Field(default=0.0, ge=0, le=10, description="demand planned for is demand × (1 + headroom)")
     routing: Routing = Field(default="random", description="how requests reach replicas")
-    budget_usd_per_month: float | None = Field(default=None, gt=0, description="hard limit on the monthly cost [USD/month]")
+    budget_usd_per_month: float | None = Field(
+        default=None, gt=0, description="hard limit on the monthly cost [USD/month]"
+    )
     regions: tuple[str, ...] = Field(default=(), description="provider/region or a bare region; empty: all")
     seed: int = Field(default=0, ge=0, description="seed of the simulation")
 

@@ -75,7 +75,7 @@ def cheapest_fleet(program: CoveringProgram, demand_rps: float) -> Solved:
 
 
 def most_served(program: CoveringProgram, budget_usd: float) -> Solved:
-    """Fleet within a budget that serves the most: maximize Σ r_o x_o, Σ c_o x_o ≤ B; empty when nothing is affordable."""
+    """Fleet within a budget that serves the most: maximize Σ r_o x_o, Σ c_o x_o ≤ B; empty: nothing is affordable."""
     full = np.zeros(program.cost_usd.size, dtype=np.int64)
     kept = undominated(program)
     kept = kept[program.cost_usd[kept] <= budget_usd]
@@ -93,7 +93,7 @@ def _solve(cost: Array, rows: list[LinearConstraint], upper: Array) -> OptimizeR
     result = milp(
         cost,
         constraints=rows,
-        integrality=np.ones_like(cost),
+        integrality=np.ones(cost.size, dtype=np.int64),
         bounds=Bounds(np.zeros_like(cost), upper),
         options={"time_limit": TIME_LIMIT_S, "mip_rel_gap": _INTEGRALITY_GAP},
     )
@@ -103,4 +103,5 @@ def _solve(cost: Array, rows: list[LinearConstraint], upper: Array) -> OptimizeR
 
 
 def _round_counts(result: OptimizeResult) -> NDArray[np.int64]:
-    return np.rint(result.x).astype(np.int64)
+    counts: NDArray[np.int64] = np.rint(result.x).astype(np.int64)
+    return counts

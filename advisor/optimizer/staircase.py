@@ -74,7 +74,7 @@ def staircase(program: CoveringProgram, up_to_rps: float, unit_usd: float) -> St
     jumps = np.flatnonzero(np.diff(best) > 1e-9 * up_to_rps) + 1
     last = int(np.searchsorted(best[jumps], up_to_rps)) + 1
     jumps = jumps[:last]
-    return Staircase(best[jumps], jumps * unit_usd)
+    return Staircase(best[jumps], jumps.astype(np.float64) * unit_usd)
 
 
 @dataclass(frozen=True)

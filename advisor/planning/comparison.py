@@ -46,7 +46,13 @@ def alternatives(
             extrapolated=candidate.extrapolated,
         )
     ordered = sorted(
-        best.values(), key=lambda option: (option.cost_usd_per_month, option.extrapolated, option.count, option.machine_type)
+        best.values(),
+        key=lambda option: (
+            option.cost_usd_per_month,
+            option.extrapolated,
+            option.count,
+            option.machine_type,
+        ),
     )
     distinct: dict[tuple[str, float, str], Alternative] = {}
     for option in ordered:
@@ -60,14 +66,20 @@ def break_even(market: Market, demand_rps: float) -> tuple[BreakEven, float | No
     up_to = _range_end(demand_rps, gpu)
     most = max(_single_type_cost(program, up_to) for program in (cpu, gpu) if program.cost_usd.size)
     unit = money_unit(most)
-    stairs = {"cpu": staircase(cpu, up_to, unit), "gpu": staircase(gpu, up_to, unit), "mixed": staircase(market.program, up_to, unit)}
+    stairs = {
+        "cpu": staircase(cpu, up_to, unit),
+        "gpu": staircase(gpu, up_to, unit),
+        "mixed": staircase(market.program, up_to, unit),
+    }
     both = cpu.cost_usd.size > 0 and gpu.cost_usd.size > 0
     winners = compare(stairs["cpu"], stairs["gpu"], up_to) if both else ()
     steps = BreakEven(
         cpu=_steps(stairs["cpu"]),
         gpu=_steps(stairs["gpu"]),
         mixed=_steps(stairs["mixed"]),
-        winners=tuple(Winner.model_validate({"from_rps": w.from_rps, "to_rps": w.to_rps, "winner": w.winner}) for w in winners),
+        winners=tuple(
+            Winner.model_validate({"from_rps": w.from_rps, "to_rps": w.to_rps, "winner": w.winner}) for w in winners
+        ),
         up_to_rps=up_to,
         resolution_usd=unit,
     )

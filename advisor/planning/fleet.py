@@ -18,7 +18,7 @@ from advisor.units import usd_per_month
 
 REQUESTS = 2_000_000
 """Requests that judge a fleet at first."""
-MOST_REQUESTS = 32_000_000
+MOST_REQUESTS = 8_000_000
 """Requests at most: while the limit lies inside the interval, the run is repeated four times as long."""
 PERCENTILE_RTOL = 1e-4
 """Predicted percentiles are printed with three digits."""
@@ -94,7 +94,10 @@ def _mixture(parts: list[tuple[FleetLine, ServiceCurve]]) -> ResponseTime:
     """Response time of a request that is answered by each line with its share of the traffic."""
     total = sum(line.rate_rps for line, _ in parts)
     weighted = [
-        (line.rate_rps / total, response_time(curve, line.max_batch, line.rate_rps / (line.count * line.replicas)))
+        (
+            line.rate_rps / total,
+            response_time(curve, line.max_batch, line.rate_rps / (line.count * line.replicas)),
+        )
         for line, curve in parts
     ]
     return ResponseTime(
@@ -204,7 +207,13 @@ def _shared_queue(rate_rps: float, table: np.ndarray, servers: int, percentile: 
     values = [
         float(
             np.quantile(
-                simulate_pool(rate_rps, table, servers=servers, requests=ROUTING_REQUESTS, rng=np.random.default_rng(stream)),
+                simulate_pool(
+                    rate_rps,
+                    table,
+                    servers=servers,
+                    requests=ROUTING_REQUESTS,
+                    rng=np.random.default_rng(stream),
+                ),
                 percentile,
             )
         )

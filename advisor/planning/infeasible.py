@@ -79,7 +79,11 @@ def too_slow(
 
 
 def _smallest_limit(
-    nearest: Rejection, workload: Workload, profiles: tuple[Profile, ...], catalog: Catalog, regions: tuple[str, ...]
+    nearest: Rejection,
+    workload: Workload,
+    profiles: tuple[Profile, ...],
+    catalog: Catalog,
+    regions: tuple[str, ...],
 ) -> float:
     """Smallest limit, in whole milliseconds (tenths below 10 ms), at which some machine type sustains a rate [s]."""
     idle_ms = s_to_ms(nearest.idle_response_s or math.inf)

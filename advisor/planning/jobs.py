@@ -28,9 +28,15 @@ def plan_jobs(scenario: JobScenario, profiles: tuple[Profile, ...], *, today: da
         place = f"options[{index}].profile"
         if profile is None:
             fitting = [known.profile_id for known in profiles if known.model.name == scenario.model]
-            raise InputError(place, option.profile, f"a profile of {scenario.model}, such as {', '.join(fitting[:3]) or 'one you measure'}")
+            raise InputError(
+                place,
+                option.profile,
+                f"a profile of {scenario.model}, such as {', '.join(fitting[:3]) or 'one you measure'}",
+            )
         if profile.model.name != scenario.model:
-            raise InputError(place, option.profile, f"a profile of {scenario.model}; this one is of {profile.model.name}")
+            raise InputError(
+                place, option.profile, f"a profile of {scenario.model}; this one is of {profile.model.name}"
+            )
         used.append(profile)
     answers = tuple(_answer(scenario, option, profile) for option, profile in zip(scenario.options, used, strict=True))
     precisions = {profile.model.precision or "an unstated precision" for profile in used}
@@ -54,7 +60,9 @@ def plan_jobs(scenario: JobScenario, profiles: tuple[Profile, ...], *, today: da
             version=__version__,
             today=today,
             seed=0,
-            profile_hashes={profile.profile_id: hashlib.sha256(profile.model_dump_json().encode()).hexdigest() for profile in used},
+            profile_hashes={
+                profile.profile_id: hashlib.sha256(profile.model_dump_json().encode()).hexdigest() for profile in used
+            },
             oldest_price=None,
             solver="closed form",
             solver_status="exact",
@@ -81,7 +89,11 @@ def _answer(scenario: JobScenario, option: NodeOption, profile: Profile) -> JobA
     needed = nodes_needed(scenario.jobs_per_day, per_node)
     nodes = option.owned_count or needed
     busy_h = scenario.jobs_per_day * time.total_s / SECONDS_PER_HOUR
-    energy = energy_kwh(option.power_w, busy_h, scenario.pue) if option.power_w is not None and scenario.pue is not None else None
+    energy = (
+        energy_kwh(option.power_w, busy_h, scenario.pue)
+        if option.power_w is not None and scenario.pue is not None
+        else None
+    )
     cost, basis = _cost(scenario, option, needed, energy)
     return JobAnswer(
         name=option.name,
@@ -95,7 +107,9 @@ def _answer(scenario: JobScenario, option: NodeOption, profile: Profile) -> JobA
         jobs_per_node=per_node,
         nodes_needed=needed,
         owned_count=option.owned_count,
-        slack_h=None if nodes is None else slack_h(scenario.jobs_per_day, nodes, job_s=time.total_s, window_h=scenario.window_h),
+        slack_h=None
+        if nodes is None
+        else slack_h(scenario.jobs_per_day, nodes, job_s=time.total_s, window_h=scenario.window_h),
         most_jobs_per_day=(nodes or 0) * per_node,
         busy_node_h_per_day=busy_h,
         energy_kwh_per_day=energy,
@@ -114,9 +128,18 @@ def _node_speed(option: NodeOption, profile: Profile) -> tuple[float, list[str],
         rates = [max((b + 1) / float(time) for b, time in enumerate(curve.batch_time_s)) for curve in slow]
         best = max(range(len(slow)), key=lambda index: rates[index] / max(1, slow[index].threads))
         curve = slow[best]
-        unit = "one GPU" if not curve.threads else "one CPU thread" if curve.threads == 1 else f"{curve.threads} CPU threads"
+        unit = (
+            "one GPU"
+            if not curve.threads
+            else "one CPU thread"
+            if curve.threads == 1
+            else f"{curve.threads} CPU threads"
+        )
         extrapolated = curve.threads > 0 and option.replicas > 2 * curve.replicas_measured
-        assumptions = [*curve.assumptions, f"each of the {option.replicas} replicas on a node has {unit} of its own"]
+        assumptions = [
+            *curve.assumptions,
+            f"each of the {option.replicas} replicas on a node has {unit} of its own",
+        ]
         if extrapolated:
             assumptions.append(f"extrapolated: {curve.replicas_measured} replicas were measured together")
         return option.replicas * rates[best], assumptions, extrapolated
@@ -138,7 +161,9 @@ def _rate(cell: Cell) -> float:
     return (cell.throughput_rps or 0.0) / (cell.concurrency or 1)
 
 
-def _cost(scenario: JobScenario, option: NodeOption, needed: int | None, energy: float | None) -> tuple[float | None, str]:
+def _cost(
+    scenario: JobScenario, option: NodeOption, needed: int | None, energy: float | None
+) -> tuple[float | None, str]:
     """Monthly cost of rent and energy as far as the scenario states them, and what it holds [USD/month]."""
     parts = []
     total = 0.0

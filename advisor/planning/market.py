@@ -91,14 +91,20 @@ def settle_sequence_length(workload: Workload, profiles: tuple[Profile, ...]) ->
 
 
 def build_market(
-    workload: Workload, profiles: tuple[Profile, ...], catalog: Catalog, regions: tuple[str, ...], progress: Progress
+    workload: Workload,
+    profiles: tuple[Profile, ...],
+    catalog: Catalog,
+    regions: tuple[str, ...],
+    progress: Progress,
 ) -> Market:
     """Judge every machine type that has an offer in the regions, and line up the offers of those that can serve."""
     allowed = frozenset(regions)
     offers = [offer for offer in catalog.offers if offer.region in allowed]
     machines = [catalog.by_key[key] for key in sorted({offer.machine_type for offer in offers})]
     wanted = frozenset(
-        device for machine in machines for device in (machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures)
+        device
+        for machine in machines
+        for device in (machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures)
     )
     fitting = fitting_profiles(workload, profiles)
     answers = device_answers(workload, fitting, catalog, wanted, progress)
@@ -122,7 +128,11 @@ def build_market(
             if isinstance(answer, Served)
         },
         rejections=tuple(verdict for verdict in verdicts.values() if isinstance(verdict, Rejection)),
-        fastest_idle_cpu_s=_fastest_idle_cpu(answers, workload, frozenset(profile.profile_id for profile in fitting if profile.device.kind == "cpu")),
+        fastest_idle_cpu_s=_fastest_idle_cpu(
+            answers,
+            workload,
+            frozenset(profile.profile_id for profile in fitting if profile.device.kind == "cpu"),
+        ),
     )
 
 

@@ -16,7 +16,12 @@ PRICED_ROUNDING_USD = 0.005
 
 
 def plan_online(
-    scenario: Scenario, profiles: tuple[Profile, ...], catalog: Catalog, *, today: datetime.date, progress: Progress
+    scenario: Scenario,
+    profiles: tuple[Profile, ...],
+    catalog: Catalog,
+    *,
+    today: datetime.date,
+    progress: Progress,
 ) -> Plan | Infeasible:
     """Cheapest fleet under the SLA and the budget, judged by simulation, or the limit that binds.
 
@@ -65,5 +70,7 @@ def plan_online(
         assumptions=assumptions_of(judged.lines, market, scenario),
         rejections=market.rejections,
         evidence=evidence_of(judged.lines, profiles),
-        provenance=provenance_of(judged.lines, market, profiles, scenario.seed, today=today, gap=judged.solved.gap_frac),
+        provenance=provenance_of(
+            judged.lines, market, profiles, scenario.seed, today=today, gap=judged.solved.gap_frac
+        ),
     )

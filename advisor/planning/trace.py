@@ -18,7 +18,12 @@ BUSY_FRAC = 0.8
 
 
 def warnings_of(
-    lines: tuple[FleetLine, ...], market: Market, catalog: Catalog, profiles: tuple[Profile, ...], *, today: datetime.date
+    lines: tuple[FleetLine, ...],
+    market: Market,
+    catalog: Catalog,
+    profiles: tuple[Profile, ...],
+    *,
+    today: datetime.date,
 ) -> tuple[str, ...]:
     """Sentences that a reader of the plan must not miss."""
     sentences = []
@@ -53,7 +58,11 @@ def _line_warnings(line: FleetLine, catalog: Catalog, profile: Profile) -> list[
         sentences.append(f"{line.label} is hardware that current frameworks no longer support.")
     if profile.status == "partial":
         sentences.append(f"Profile {profile.profile_id} is partial: its measurement was stopped before the end.")
-    doubtful = [cell for cell in profile.cells if cell.warnings and cell.batch_size is not None and cell.batch_size <= line.max_batch]
+    doubtful = [
+        cell
+        for cell in profile.cells
+        if cell.warnings and cell.batch_size is not None and cell.batch_size <= line.max_batch
+    ]
     if doubtful:
         sentences.append(
             f"Profile {profile.profile_id} carries warnings in {len(doubtful)} of the cells used: see the Profiles page."
@@ -98,7 +107,9 @@ def evidence_of(lines: tuple[FleetLine, ...], profiles: tuple[Profile, ...]) -> 
     found = []
     for line in lines:
         profile = by_id[line.profile_id]
-        found.append(EvidenceLine(what=f"speed of {line.label}: profile {profile.profile_id}", evidence=profile.evidence))
+        found.append(
+            EvidenceLine(what=f"speed of {line.label}: profile {profile.profile_id}", evidence=profile.evidence)
+        )
         price = Evidence(kind="published", source=line.price_source, date=line.price_date, note="list price")
         found.append(EvidenceLine(what=f"price of {line.label} in {line.region}", evidence=price))
     return tuple(found)

@@ -116,9 +116,7 @@ def default_profile_id(model: ModelInfo, device: Device) -> str:
     """
     parts: list[object] = [model.name, model.precision]
     if device.cpu is not None:
-        vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(
-            device.cpu.vendor, f"arm-{device.cpu.vendor}"
-        )
+        vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(device.cpu.vendor, f"arm-{device.cpu.vendor}")
         family = device.cpu.family if isinstance(device.cpu.family, int) else None
         parts += [vendor, family, device.cpu.model]
     text = "-".join(str(part) for part in parts if part is not None).lower()
@@ -158,9 +156,7 @@ class _Outcome:
     stopped: bool = False
 
 
-def _carry_out(
-    engine_factory: EngineFactory, plan: GridPlan, outcome: _Outcome, on_progress: Progress | None
-) -> None:
+def _carry_out(engine_factory: EngineFactory, plan: GridPlan, outcome: _Outcome, on_progress: Progress | None) -> None:
     """Open all replicas once, run the schedule, close them; an interrupt keeps what is whole."""
     replicas: dict[Configuration, list[Engine]] = {}
     try:
@@ -216,9 +212,7 @@ def _line(cell: PlannedCell, window: Window) -> str:
 
 def _summarize_cells(plan: GridPlan, windows: Windows) -> tuple[Cell, ...]:
     """Cells with at least one whole window, in the order of the plan."""
-    return tuple(
-        _summarize_cell(cell, windows[cell], repeats=plan.repeats) for cell in plan.cells if windows[cell]
-    )
+    return tuple(_summarize_cell(cell, windows[cell], repeats=plan.repeats) for cell in plan.cells if windows[cell])
 
 
 def _summarize_cell(cell: PlannedCell, windows: list[Window], *, repeats: int) -> Cell:
@@ -269,13 +263,9 @@ def _cell_warnings(cell: Cell, *, windows: int, repeats: int) -> tuple[str, ...]
             f"UNSETTLED: the mean of the repeats is known to ±{cell.mean_ci95_frac:.1%} only (95 % interval)."
         )
     if cell.count is not None and cell.count < MIN_CALLS_FOR_P99:
-        warnings.append(
-            f"FEW_SAMPLES: {cell.count} calls give no 99th percentile, {MIN_CALLS_FOR_P99} would."
-        )
+        warnings.append(f"FEW_SAMPLES: {cell.count} calls give no 99th percentile, {MIN_CALLS_FOR_P99} would.")
     if cell.memory_gib is None:
-        warnings.append(
-            "MEMORY_UNKNOWN: the memory that one replica adds could not be told from the process."
-        )
+        warnings.append("MEMORY_UNKNOWN: the memory that one replica adds could not be told from the process.")
     return tuple(warnings)
 
 

@@ -66,18 +66,12 @@ def affinity_cpus() -> int | None:
 def observe_device(*, machine_type: str | None = None) -> Device:
     """Identify the CPU of this machine."""
     text = _read(_CPUINFO)
-    parsed = (
-        parse_cpuinfo(text, logical_cpus=usable_cpus(), threads_per_core=_threads_per_core())
-        if text
-        else None
-    )
+    parsed = parse_cpuinfo(text, logical_cpus=usable_cpus(), threads_per_core=_threads_per_core()) if text else None
     name, cpu = parsed or _identify_elsewhere()
     return Device(kind="cpu", name=name, cpu=cpu, machine_type=machine_type)
 
 
-def parse_cpuinfo(
-    text: str, *, logical_cpus: int, threads_per_core: int | None
-) -> tuple[str, CpuIdentity] | None:
+def parse_cpuinfo(text: str, *, logical_cpus: int, threads_per_core: int | None) -> tuple[str, CpuIdentity] | None:
     r"""Name and identity of the CPU from the text of /proc/cpuinfo on x86 and Arm; None if it tells neither.
 
     Examples
@@ -88,9 +82,7 @@ def parse_cpuinfo(
     ('Arm implementer 0x41 part 0xd40', ('asimd', 'sve'))
     """
     first = text.strip().split("\n\n")[0]
-    fields = {
-        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())
-    }
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
     known = set((fields.get("flags") or fields.get("Features") or "").split())
     flags = tuple(flag for flag in RELEVANT_FLAGS if flag in known)
     if "vendor_id" in fields and "cpu family" in fields:

@@ -38,9 +38,7 @@ class MlpDimensions:
         >>> MlpDimensions().parameters
         109386
         """
-        return sum(
-            rows * columns + columns for rows, columns in zip(self.widths, self.widths[1:], strict=False)
-        )
+        return sum(rows * columns + columns for rows, columns in zip(self.widths, self.widths[1:], strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +162,7 @@ def build_encoder(dims: EncoderDimensions = BERT_BASE) -> onnx.ModelProto:
     graph = GraphBuilder("encoder")
     axes = ["batch", "sequence"]
     ids, mask, segments = (
-        graph.input(name, onnx.TensorProto.INT64, axes)
-        for name in ("input_ids", "attention_mask", "token_type_ids")
+        graph.input(name, onnx.TensorProto.INT64, axes) for name in ("input_ids", "attention_mask", "token_type_ids")
     )
     value = _embeddings(graph, dims, ids, segments)
     bias = _mask_bias(graph, mask)
@@ -255,9 +252,7 @@ class GraphBuilder:
         )
 
 
-def _bottleneck(
-    graph: GraphBuilder, value: str, channels: int, inner: int, outer: int, *, stride: int
-) -> str:
+def _bottleneck(graph: GraphBuilder, value: str, channels: int, inner: int, outer: int, *, stride: int) -> str:
     """1×1, 3×3 with the stride, 1×1, and a shortcut that is projected where shapes differ."""
     branch = graph.add("Relu", graph.convolution(value, channels, inner, side=1))
     branch = graph.add("Relu", graph.convolution(branch, inner, inner, side=3, stride=stride))

@@ -184,9 +184,7 @@ def fit_budget(
         cost_s = repeats * sum(cell.seconds(shortest) for cell in kept if cell.batch_size == largest)
         smaller = [cell for cell in kept if cell.batch_size < largest]
         if not smaller:
-            changes.append(
-                f"BUDGET: even batch {largest} alone takes about {cost_s:.0f} s, more than the time left."
-            )
+            changes.append(f"BUDGET: even batch {largest} alone takes about {cost_s:.0f} s, more than the time left.")
             return tuple(kept), shortest, tuple(changes)
         changes.append(f"BUDGET: batch {largest} was left out, its cells take at least {cost_s:.0f} s.")
         kept = smaller
@@ -219,9 +217,7 @@ def _loop_s(call_s: float, min_s: float, min_calls: int, cap_s: float) -> float:
     return math.ceil(need_s / call_s - 1e-9) * call_s
 
 
-def _check(
-    batch_sizes: Sequence[int], configurations: Sequence[Configuration], repeats: int, budget_s: float
-) -> None:
+def _check(batch_sizes: Sequence[int], configurations: Sequence[Configuration], repeats: int, budget_s: float) -> None:
     """Refuse numbers that make no grid."""
     if not batch_sizes or min(batch_sizes) < 1:
         raise InputError("batch sizes", list(batch_sizes), "one or more whole numbers above 0")
@@ -271,9 +267,7 @@ class _Rehearsal:
         return self.call_s[last] * batch_size / last, self.prepare_s[last] * batch_size / last
 
 
-def _rehearse(
-    engine_factory: EngineFactory, threads: int, sizes: Sequence[int], limits: _Limits
-) -> _Rehearsal:
+def _rehearse(engine_factory: EngineFactory, threads: int, sizes: Sequence[int], limits: _Limits) -> _Rehearsal:
     """Call one replica once per batch size, from small to large.
 
     Batch sizes far beyond the time that is left after the smaller ones are not called: their time is
@@ -296,9 +290,7 @@ def _rehearse(
             if times is None or spent_s <= _GENEROUS * limits.repeat_s:
                 times = _time_one_call(engine, size, rng)
                 growth_gib = memory.resident_gib() - baseline_gib
-            honest = (
-                memory.can_measure_growth() and growth_gib is not None and growth_gib >= _LEAST_MEMORY_GIB
-            )
+            honest = memory.can_measure_growth() and growth_gib is not None and growth_gib >= _LEAST_MEMORY_GIB
             found.memory_gib[size] = growth_gib if honest else None
             found.call_s[size], found.prepare_s[size] = times
     finally:

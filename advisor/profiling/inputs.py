@@ -119,9 +119,7 @@ def plan_inputs(graph: onnx.GraphProto, options: InputOptions) -> InputPlan:
     inputs = [value for value in graph.input if value.name not in constants]
     unknown = sorted(set(options.shapes) - {value.name for value in inputs})
     if unknown:
-        raise InputError(
-            "--shape", unknown[0], f"an input of the model: {', '.join(value.name for value in inputs)}"
-        )
+        raise InputError("--shape", unknown[0], f"an input of the model: {', '.join(value.name for value in inputs)}")
     tables = TableFinder(graph)
     chosen = [_plan_input(value, options, tables) for value in inputs]
     rules = tuple(rule for rule, _ in chosen)
@@ -171,9 +169,7 @@ def _numpy_type(value: onnx.ValueInfoProto) -> np.dtype[np.generic]:
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
     if dtype.kind not in "fiub" or dtype.names is not None or element == onnx.TensorProto.STRING:
         name = onnx.TensorProto.DataType.Name(element).lower()
-        raise InputError(
-            f"input {value.name}", name, "float, integer or bool tensors; others cannot be synthesized"
-        )
+        raise InputError(f"input {value.name}", name, "float, integer or bool tensors; others cannot be synthesized")
     return dtype
 
 
@@ -186,11 +182,7 @@ def _unknown_shape(name: str, found: str) -> InputError:
 
 def _free_axes(declared: list[onnx.TensorShapeProto.Dimension]) -> list[int]:
     """Axes whose length the graph leaves open."""
-    return [
-        axis
-        for axis, dim in enumerate(declared)
-        if dim.WhichOneof("value") != "dim_value" or dim.dim_value <= 0
-    ]
+    return [axis for axis, dim in enumerate(declared) if dim.WhichOneof("value") != "dim_value" or dim.dim_value <= 0]
 
 
 def _given_dims(

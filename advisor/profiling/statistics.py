@@ -41,9 +41,7 @@ def summarize(service_s: FloatArray) -> Summary:
     (2.0, 2.0, None, 3.0)
     """
     mean_s = float(np.mean(service_s))
-    p50_s, p90_s, p95_s, p99_s = (
-        float(value) for value in np.percentile(service_s, [50, 90, 95, 99], method="linear")
-    )
+    p50_s, p90_s, p95_s, p99_s = (float(value) for value in np.percentile(service_s, [50, 90, 95, 99], method="linear"))
     return Summary(
         count=len(service_s),
         mean_s=mean_s,

@@ -75,9 +75,7 @@ class _Gate:
         self.barrier.abort()
 
 
-def run_window(
-    engines: Sequence[Engine], items: Sequence[Item], rules: WindowRules, *, threads: int
-) -> Window:
+def run_window(engines: Sequence[Engine], items: Sequence[Item], rules: WindowRules, *, threads: int) -> Window:
     """Drive all replicas in a closed loop until the first caller has enough.
 
     Parameters
@@ -120,9 +118,7 @@ def _results(futures: list[Future[_Log]]) -> list[_Log]:
     return [future.result() for future in futures]
 
 
-def _call_in_a_loop(
-    engine: Engine, items: Sequence[Item], offset: int, *, rules: WindowRules, gate: _Gate
-) -> _Log:
+def _call_in_a_loop(engine: Engine, items: Sequence[Item], offset: int, *, rules: WindowRules, gate: _Gate) -> _Log:
     """Warm up, wait for the others, then call until this or another caller has enough."""
     log = _Log()
     try:

@@ -9,15 +9,14 @@ from what a Poisson arrival finds (PASTA): the batch in service, its residual, a
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.signal import fftconvolve
-from scipy.special import gammaln
-from scipy.stats import norm
+from scipy.special import ndtr
 
-from advisor.queueing.exact import lattice_pmf
+from advisor.queueing.exact import lattice_pmf, poisson_pmf
 from advisor.queueing.response import ResponseTime, overloaded
 
 Array = NDArray[np.float64]
@@ -49,11 +48,10 @@ class Noise:
     def cdf(self, x: Array) -> Array:
         """P(ξ ≤ x): each point's weight is spread evenly between the midpoints to its neighbours."""
         if self.points.size == 1:
-            return (x >= self.points[0] * (1 - 1e-12)).astype(float)
+            reached: Array = (x >= self.points[0] * (1 - 1e-12)).astype(np.float64)
+            return reached
         middle = (self.points[1:] + self.points[:-1]) / 2
-        edges = np.concatenate(
-            ([2 * self.points[0] - middle[0]], middle, [2 * self.points[-1] - middle[-1]])
-        )
+        edges = np.concatenate(([2 * self.points[0] - middle[0]], middle, [2 * self.points[-1] - middle[-1]]))
         return np.interp(x, edges, np.concatenate(([0.0], np.cumsum(self.weights))))
 
     def condensed(self, count: int) -> "Noise":
@@ -61,8 +59,9 @@ class Noise:
         if self.points.size <= count:
             return self
         group = np.arange(self.points.size) * count // self.points.size
-        weights = np.bincount(group, self.weights, minlength=count)
-        sums = np.bincount(group, self.weights * self.points, minlength=count)
+        weights, sums = np.zeros(count), np.zeros(count)
+        np.add.at(weights, group, self.weights)
+        np.add.at(sums, group, self.weights * self.points)
         used = weights > 0
         return Noise(sums[used] / weights[used], weights[used])
 
@@ -91,8 +90,8 @@ def lognormal_noise(scv: float) -> Noise:
     # Equal steps in the normal score keep the tail as fine as the centre.
     score = np.linspace(-4.0, 5.0 + sigma, 193)
     score[0], score[-1] = -np.inf, np.inf
-    weights = np.diff(norm.cdf(score))
-    means = np.diff(norm.cdf(score - sigma))
+    weights = np.diff(ndtr(score))
+    means = np.diff(ndtr(score - sigma))
     used = weights > 0
     return make_noise(means[used] / weights[used], weights[used])
 
@@ -206,7 +205,9 @@ class BatchQueue:
         counts = np.bincount(self.next_batch[: size + 1] - 1, self.left[: size + 1], minlength=size)
         for b in range(1, size):
             noise = self.noise[b - 1]
-            below += lattice_pmf(self.batch_time_s[b - 1] * noise.points, counts[b - 1] * noise.weights, step, reach + 1)
+            below += lattice_pmf(
+                self.batch_time_s[b - 1] * noise.points, counts[b - 1] * noise.weights, step, reach + 1
+            )
         full = lattice_pmf(self.batch_time_s[-1] * largest.points, largest.weights, step, reach + 1)
         queue_left = self.left[size:] if size > 1 else np.concatenate(([self.left[0] + self.left[1]], self.left[2:]))
         elapsed = (np.arange(reach) + 0.5) * step * self.arrival_rate_rps
@@ -215,8 +216,9 @@ class BatchQueue:
         weight = step / self.mean_cycle_s
 
         def hankel(lengths: Array) -> Array:
-            padded = np.concatenate((lengths, np.zeros(cells)))
-            return padded[rows]
+            padded: Array = np.concatenate((lengths, np.zeros(cells)))
+            lined_up: Array = padded[rows]
+            return lined_up
 
         found = hankel(below) @ arrivals
         mixing = np.zeros((width, width))
@@ -245,7 +247,7 @@ def _most_services(full: Array) -> int:
     services = 1
     done = full
     while done.sum() > 1e-9:
-        done = fftconvolve(done, full)[: full.size]
+        done = np.convolve(done, full)[: full.size]
         services += 1
     return services
 
@@ -261,11 +263,9 @@ def _correlate(done: Array, full: Array) -> Array:
     return shifted
 
 
-def _poisson_matrix(means: Array, width: int) -> Array:
+def _poisson_matrix(means: NDArray[np.floating[Any]], width: int) -> Array:
     """Poisson pmf: row per mean, column per count 0 … width-1."""
-    count = np.arange(width)
-    positive = np.maximum(means, 1e-300)[:, None]
-    return np.exp(count[None, :] * np.log(positive) - positive - gammaln(count + 1)[None, :])
+    return poisson_pmf(np.arange(width)[None, :], means[:, None])
 
 
 def solve_batch_queue(arrival_rate_rps: float, batch_time_s: Array, noise: tuple[Noise, ...]) -> BatchQueue | None:
@@ -292,7 +292,10 @@ def solve_batch_queue(arrival_rate_rps: float, batch_time_s: Array, noise: tuple
     longest = 3 * size + 120 + int(500 * min(2.0, noise[-1].scv))
     last = int(min(34 / -np.log(decay) + 2 * size + 10, longest)) if decay > 0 else 2 * size + 10
     arrivals = np.vstack(
-        [law.weights @ _poisson_matrix(arrival_rate_rps * time * law.points, last + 1) for time, law in zip(times, coarse, strict=True)]
+        [
+            law.weights @ _poisson_matrix(arrival_rate_rps * time * law.points, last + 1)
+            for time, law in zip(times, coarse, strict=True)
+        ]
     )
     matrix = np.zeros((last + 1, last + 1))
     for n in range(last + 1):

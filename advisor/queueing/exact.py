@@ -6,12 +6,12 @@ Symbols: λ arrival rate [1/s], E[S] mean service time [s], μ = 1/E[S], c serve
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import pdtr
-from scipy.stats import poisson
+from scipy.special import gammaln, xlogy
 
 from advisor.queueing.response import ResponseTime, overloaded
 
@@ -118,7 +118,7 @@ class DeterministicQueue:
         cdf = np.minimum(np.cumsum(self.waiting_pmf), 1.0)
         index = np.arange(last + 1)
         queue = cdf[np.minimum(last - index, cdf.size - 1)]
-        arrivals = poisson.pmf(index, self.arrival_rate_rps * (k * self.service_time_s - t))
+        arrivals = poisson_pmf(index, self.arrival_rate_rps * (k * self.service_time_s - t))
         return max(0.0, 1.0 - float(queue @ arrivals))
 
 
@@ -179,9 +179,10 @@ def lattice_pmf(times_s: Array, weights: Array, step_s: float, size: int) -> Arr
     position = np.minimum(times_s / step_s, size - 1.000001)
     left = np.floor(position).astype(int)
     share = position - left
-    pmf = np.bincount(left, weights * (1 - share), minlength=size)
-    pmf += np.bincount(left + 1, weights * share, minlength=size)
-    return pmf[:size]
+    pmf: Array = np.zeros(size)
+    np.add.at(pmf, left, weights * (1 - share))
+    np.add.at(pmf, left + 1, weights * share)
+    return pmf
 
 
 def mg1(arrival_rate_rps: float, times_s: Array, weights: Array, *, cells: int = 2**15) -> ResponseTime:
@@ -247,6 +248,13 @@ def _decay_rate(arrival_rate_rps: float, times_s: Array, weights: Array) -> floa
     return float(brentq(excess, low, high, rtol=1e-9))
 
 
-def poisson_cdf(k: Array, mean: Array) -> Array:
-    """P(Poisson(mean) ≤ k), 0 for k < 0; arrays broadcast."""
-    return np.where(k >= 0, pdtr(np.maximum(k, 0), mean), 0.0)
+def poisson_pmf(count: NDArray[Any], mean: NDArray[Any] | float) -> Array:
+    """P(Poisson(mean) = count); arrays broadcast, a mean of 0 gives all mass to 0.
+
+    Examples
+    --------
+    >>> poisson_pmf(np.arange(3), 0.0).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    pmf: Array = np.exp(xlogy(count, mean) - mean - gammaln(count + 1))
+    return pmf

@@ -69,5 +69,9 @@ class ResponseTime:
 def overloaded(model: str, utilization: float) -> ResponseTime:
     """Answer of any model at ρ ≥ 1: the queue grows without bound."""
     return ResponseTime(
-        model, utilization, math.inf, lambda _t: 1.0, f"utilization {utilization:.3f} is not below 1: the queue grows without bound"
+        model,
+        utilization,
+        math.inf,
+        lambda _t: 1.0,
+        f"utilization {utilization:.3f} is not below 1: the queue grows without bound",
     )

@@ -14,7 +14,6 @@ from advisor.reports.tables import (
     alternatives_table,
     break_even_table,
     evidence_table,
-    fleet_table,
     jobs_table,
     rejection_table,
 )
@@ -61,7 +60,9 @@ class _Styles:
         self.total: Format = book.add_format({"num_format": "#,##0.00", "bold": True, "top": 1})
 
 
-def _recommendation(book: Workbook, styles: _Styles, result: Plan | Infeasible | JobPlan, lines: tuple[FleetLine, ...]) -> None:
+def _recommendation(
+    book: Workbook, styles: _Styles, result: Plan | Infeasible | JobPlan, lines: tuple[FleetLine, ...]
+) -> None:
     """Headline, the bill of the fleet with live formulas, and the reasons."""
     sheet = book.add_worksheet("Recommendation")
     sheet.set_landscape()
@@ -87,12 +88,19 @@ def _bill(sheet: Worksheet, styles: _Styles, lines: tuple[FleetLine, ...], row: 
     sheet.write_string(hours_row, 0, "Hours per month (h)", styles.text)
     sheet.write_number(hours_row, 1, HOURS_PER_MONTH, styles.count)
     head = row + 2
-    for column, name in enumerate(("Machine", "Region", "Offer", "Count", "Price (USD/h each)", "Cost (USD/month)", "Price date")):
+    for column, name in enumerate(
+        ("Machine", "Region", "Offer", "Count", "Price (USD/h each)", "Cost (USD/month)", "Price date")
+    ):
         sheet.write_string(head, column, name, styles.head)
     first = head + 1
     for index, line in enumerate(lines):
         at = first + index
-        for column, text in ((0, line.label), (1, line.region), (2, line.offer.replace("_", " ")), (6, line.price_date.isoformat())):
+        for column, text in (
+            (0, line.label),
+            (1, line.region),
+            (2, line.offer.replace("_", " ")),
+            (6, line.price_date.isoformat()),
+        ):
             sheet.write_string(at, column, text, styles.text)
         sheet.write_number(at, 3, line.count, styles.count)
         sheet.write_number(at, 4, line.price_usd_per_h, styles.price)

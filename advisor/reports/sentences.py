@@ -138,7 +138,13 @@ def why(plan: Plan) -> tuple[str, ...]:
     """Reasons for the fleet, line by line, then proof, break-even and routing."""
     sentences = [_line_reason(line) for line in plan.fleet]
     gap = plan.provenance.mip_gap_frac
-    proof = "proven cheapest" if gap is not None and gap < 1e-6 else f"within {gap:.2%} of the cheapest" if gap is not None else "not proven"
+    proof = (
+        "proven cheapest"
+        if gap is not None and gap < 1e-6
+        else f"within {gap:.2%} of the cheapest"
+        if gap is not None
+        else "not proven"
+    )
     sentences.append(
         f"Among all offers in the regions allowed it is {proof} ({plan.provenance.solver}), with one workload and unlimited stock."
     )

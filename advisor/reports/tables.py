@@ -42,7 +42,17 @@ def fleet_table(lines: tuple[FleetLine, ...]) -> pd.DataFrame:
 
 def alternatives_table(plan: Plan) -> pd.DataFrame:
     """Cheapest fleets of other machine types."""
-    columns = ["Machine", "Region", "Count", "Cost (USD/month)", "Against the plan (%)", "Demand over capacity (%)", "Precision", "Profile", "Note"]
+    columns = [
+        "Machine",
+        "Region",
+        "Count",
+        "Cost (USD/month)",
+        "Against the plan (%)",
+        "Demand over capacity (%)",
+        "Precision",
+        "Profile",
+        "Note",
+    ]
     rows = [
         {
             "Machine": option.label,
@@ -81,7 +91,10 @@ def rejection_summary(rejections: tuple[Rejection, ...]) -> pd.DataFrame:
     counts: dict[str, int] = {}
     for rejection in rejections:
         counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
-    rows = [{"Reason": reason, "Machine types": count} for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    rows = [
+        {"Reason": reason, "Machine types": count}
+        for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
     return pd.DataFrame(rows, columns=["Reason", "Machine types"])
 
 
@@ -185,7 +198,19 @@ def offers_table(found: list[tuple[MachineType, Offer]]) -> pd.DataFrame:
         }
         for machine, offer in found
     ]
-    return pd.DataFrame(rows, columns=["Machine", "Region", "GPU", "vCPUs", "Memory (GiB)", "Price (USD/h)", "Price date", "Source"])
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "Machine",
+            "Region",
+            "GPU",
+            "vCPUs",
+            "Memory (GiB)",
+            "Price (USD/h)",
+            "Price date",
+            "Source",
+        ],
+    )
 
 
 def result_json(result: Plan | Infeasible | JobPlan) -> str:

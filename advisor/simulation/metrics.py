@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from advisor.simulation.engine import simulate_pool
 
@@ -75,7 +75,5 @@ def simulate_fleet(
             for index, pool in enumerate(pools)
         ]
         values[replication] = np.quantile(np.concatenate(responses), percentiles)
-    half = student_t.ppf(0.975, REPLICATIONS - 1) * values.std(axis=0, ddof=1) / math.sqrt(REPLICATIONS)
-    return tuple(
-        Estimate(float(mean), float(width)) for mean, width in zip(values.mean(axis=0), half, strict=True)
-    )
+    half = stdtrit(REPLICATIONS - 1, 0.975) * values.std(axis=0, ddof=1) / math.sqrt(REPLICATIONS)
+    return tuple(Estimate(float(mean), float(width)) for mean, width in zip(values.mean(axis=0), half, strict=True))

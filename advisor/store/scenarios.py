@@ -53,7 +53,9 @@ class ScenarioFile(Record):
     sla: SlaLimits
     budget_usd_per_month: float | None = Field(default=None, gt=0, description="hard limit [USD/month]")
     regions: tuple[str, ...] = Field(default=(), description="provider/region or a bare region; empty: all")
-    headroom_pct: float = Field(default=0.0, ge=0, le=1000, description="demand planned for is demand × (1 + headroom/100) [%]")
+    headroom_pct: float = Field(
+        default=0.0, ge=0, le=1000, description="demand planned for is demand × (1 + headroom/100) [%]"
+    )
     sequence_length: PositiveInt | None = Field(default=None, description="tokens per item, for models of text")
     precisions: tuple[str, ...] = Field(default=(), description="precisions allowed, such as [fp32, fp16]; empty: all")
     routing: Routing = "random"

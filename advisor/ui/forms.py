@@ -123,4 +123,4 @@ def _say_if_missing(key: str, options: list[str], what_to_do: str) -> None:
     """Say that a value of the address is not to be had, before the widget falls back to its default."""
     asked = st.query_params.get(key)
     if asked is not None and asked not in options:
-        st.warning(markdown(f"The address of this page asks for the {key} {asked}. {what_to_do}"))
+        st.warning(markdown(f"The address of this page asks for the {key} “{asked}”. {what_to_do}"))

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from advisor.ui.pages import profiles, recommend
+from advisor.ui.views import profiles, recommend
 
 # An emoji is drawn by the browser; a named icon would be fetched from an outside font server.
 st.set_page_config(page_title="Inference Fleet Advisor", page_icon="🧭", layout="wide")

@@ -12,14 +12,18 @@ from advisor.optimizer.solver import cheapest_fleet, most_served
 from advisor.optimizer.staircase import Staircase, compare, money_unit, staircase
 
 offers = st.lists(
-    st.tuples(st.integers(min_value=100, max_value=5_000), st.floats(min_value=1.0, max_value=60.0)), min_size=1, max_size=4
+    st.tuples(st.integers(min_value=100, max_value=5_000), st.floats(min_value=1.0, max_value=60.0)),
+    min_size=1,
+    max_size=4,
 )
 
 
 def program(pairs):
     """Program from (cents per month, rate) pairs."""
     return CoveringProgram(
-        np.array([cents / 100 for cents, _ in pairs]), np.array([rate for _, rate in pairs]), np.ones(len(pairs))
+        np.array([cents / 100 for cents, _ in pairs]),
+        np.array([rate for _, rate in pairs]),
+        np.ones(len(pairs)),
     )
 
 
@@ -95,7 +99,13 @@ def test_exact_crossings_of_two_staircases():
     cpu = staircase(CoveringProgram(np.array([0.40]), np.array([8.0]), np.ones(1)), 60.0, 0.01)
     gpu = staircase(CoveringProgram(np.array([1.20]), np.array([42.0]), np.ones(1)), 60.0, 0.01)
     spans = [(round(span.from_rps, 6), round(span.to_rps, 6), span.winner) for span in compare(cpu, gpu, 60.0)]
-    assert spans == [(0.0, 16.0, "cpu"), (16.0, 24.0, "tie"), (24.0, 42.0, "gpu"), (42.0, 48.0, "tie"), (48.0, 60.0, "gpu")]
+    assert spans == [
+        (0.0, 16.0, "cpu"),
+        (16.0, 24.0, "tie"),
+        (24.0, 42.0, "gpu"),
+        (42.0, 48.0, "tie"),
+        (48.0, 60.0, "gpu"),
+    ]
 
 
 def test_money_is_counted_in_coarser_units_only_when_it_must():

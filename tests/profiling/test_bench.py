@@ -22,9 +22,7 @@ TWO_WAYS = (Configuration(threads=1, concurrency=2), Configuration(threads=2, co
 def planned(call_s, *, batch_sizes=(1, 2, 4), threads=1, concurrency=1):
     """Cells whose call time is proportional to the batch."""
     place = Configuration(threads, concurrency)
-    return [
-        PlannedCell(size, place, call_s=call_s * size, prepare_s=0.0, memory_gib=None) for size in batch_sizes
-    ]
+    return [PlannedCell(size, place, call_s=call_s * size, prepare_s=0.0, memory_gib=None) for size in batch_sizes]
 
 
 def test_a_model_is_measured_from_end_to_end(tiny_model):
@@ -83,9 +81,7 @@ def test_replicas_together_answer_more_than_one(sleeping_model):
 
 def test_a_call_that_waits_is_told_by_its_two_clocks(sleeping_model):
     """Sleep takes wall time and no CPU time, which at one thread is a warning."""
-    plan = plan_grid(
-        sleeping_model(), batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK
-    )
+    plan = plan_grid(sleeping_model(), batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK)
     (cell,) = measure(sleeping_model(), plan, today=TODAY).cells
     assert cell.cpu_mean_s < 0.5 * cell.service_mean_s
     codes = {warning.split(":")[0] for warning in cell.warnings}
@@ -136,9 +132,7 @@ def test_an_interrupt_before_the_first_cell_leaves_nothing(sleeping_model):
 
 def test_a_replica_that_fails_ends_the_measurement_with_its_sentence(sleeping_model):
     """The other callers stop too, and their broken barrier is not what the user reads."""
-    plan = plan_grid(
-        sleeping_model(), batch_sizes=(1,), configurations=[Configuration(1, 3)], repeats=1, rules=QUICK
-    )
+    plan = plan_grid(sleeping_model(), batch_sizes=(1,), configurations=[Configuration(1, 3)], repeats=1, rules=QUICK)
     model = sleeping_model(fail_after=4)
     with pytest.raises(MeasurementError, match=r"^sleeper: it broke\.$"):
         measure(model, plan, today=TODAY)
@@ -154,9 +148,7 @@ def test_a_fixed_batch_is_the_only_one_planned(sleeping_model):
 def test_a_batch_that_cannot_fit_is_not_even_tried(sleeping_model):
     """Its time is extrapolated from smaller ones, so that planning is quick."""
     model = sleeping_model(0.01)
-    plan = plan_grid(
-        model, batch_sizes=(1, 1000), configurations=[Configuration(1, 1)], rules=QUICK, budget_s=3.0
-    )
+    plan = plan_grid(model, batch_sizes=(1, 1000), configurations=[Configuration(1, 1)], rules=QUICK, budget_s=3.0)
     assert plan.batch_sizes == (1,)
     assert plan.estimated_s < 3
     assert model.calls <= 2
@@ -190,9 +182,7 @@ def test_the_smallest_batch_stays_whatever_it_costs():
 
 def test_more_time_never_means_fewer_cells_or_shorter_windows():
     """The plan is monotone in its budget."""
-    fitted = [
-        fit_budget(planned(0.05), WindowRules(), repeats=3, budget_s=float(budget)) for budget in range(2, 20)
-    ]
+    fitted = [fit_budget(planned(0.05), WindowRules(), repeats=3, budget_s=float(budget)) for budget in range(2, 20)]
     for (less, _, _), (more, _, _) in itertools.pairwise(fitted):
         assert len(less) <= len(more)
 

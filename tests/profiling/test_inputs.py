@@ -79,9 +79,7 @@ def test_a_graph_without_a_free_axis_has_a_fixed_batch():
 def test_weights_listed_as_inputs_are_not_fed():
     """Old graphs list their weights among the inputs."""
     tensors = [onnx.numpy_helper.from_array(np.zeros((4, 4), np.float32), "w")]
-    graph = graph_of(
-        ("x", TensorProto.FLOAT, ["batch", 4]), ("w", TensorProto.FLOAT, [4, 4]), tensors=tensors
-    )
+    graph = graph_of(("x", TensorProto.FLOAT, ["batch", 4]), ("w", TensorProto.FLOAT, [4, 4]), tensors=tensors)
     assert list(rules_of(graph)) == ["x"]
 
 

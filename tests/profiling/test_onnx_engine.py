@@ -105,9 +105,7 @@ def test_a_model_that_fails_is_one_sentence_with_its_shapes(tmp_path):
         [("y", TensorProto.FLOAT, [3, 5])],
         tensors,
     )
-    with pytest.raises(
-        MeasurementError, match=r"stuck: the model fails on inputs x \[1, 4\].*--shape"
-    ) as caught:
+    with pytest.raises(MeasurementError, match=r"stuck: the model fails on inputs x \[1, 4\].*--shape") as caught:
         OnnxModel(path)
     assert is_one_sentence(str(caught.value))
 

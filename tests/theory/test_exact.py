@@ -147,7 +147,9 @@ def test_batch_of_one_with_variable_service_is_mg1(scv):
     assert batch.percentile(0.99) == pytest.approx(general.percentile(0.99), rel=5e-3)
 
 
-@pytest.mark.parametrize("model", [lambda: mmc(3.0, 1.0, 3), lambda: mdc(3.5, 1.0, 3), lambda: mg1(1.0, np.ones(1), np.ones(1))])
+@pytest.mark.parametrize(
+    "model", [lambda: mmc(3.0, 1.0, 3), lambda: mdc(3.5, 1.0, 3), lambda: mg1(1.0, np.ones(1), np.ones(1))]
+)
 def test_overload_is_an_answer(model):
     """At ρ ≥ 1 the response time is infinite and the reason is given; no number is made up."""
     response = model()

@@ -22,7 +22,14 @@ def test_constant_service_is_mdc(servers, rho):
     exact = mdc(rho * servers, 1.0, servers)
     runs = [
         np.quantile(
-            simulate_pool(rho * servers, np.ones((1, 1)), servers=servers, requests=100_000, rng=np.random.default_rng(seed)), 0.99
+            simulate_pool(
+                rho * servers,
+                np.ones((1, 1)),
+                servers=servers,
+                requests=100_000,
+                rng=np.random.default_rng(seed),
+            ),
+            0.99,
         )
         for seed in range(12)
     ]
@@ -35,7 +42,8 @@ def test_exponential_service_is_mmc():
     u = (np.arange(20_000) + 0.5) / 20_000
     table = -np.log1p(-u)[None, :]
     runs = [
-        simulate_pool(1.4, table, servers=2, requests=100_000, rng=np.random.default_rng(seed)).mean() for seed in range(12)
+        simulate_pool(1.4, table, servers=2, requests=100_000, rng=np.random.default_rng(seed)).mean()
+        for seed in range(12)
     ]
     error = np.std(runs, ddof=1) / np.sqrt(len(runs))
     assert abs(np.mean(runs) - mmc(1.4, 1.0, 2).mean_s) < 5 * error
@@ -66,7 +74,9 @@ def test_mixture_lies_between_its_pools():
     """The median over two pools lies between the medians of the two."""
     slow, fast = np.full((1, 1), 0.05), np.full((1, 1), 0.01)
     both = simulate_fleet((PoolInput(5.0, 0.5, slow), PoolInput(5.0, 0.5, fast)), (0.5,), requests=200_000, seed=1)[0]
-    alone = [simulate_fleet((PoolInput(5.0, 1.0, table),), (0.5,), requests=200_000, seed=1)[0] for table in (slow, fast)]
+    alone = [
+        simulate_fleet((PoolInput(5.0, 1.0, table),), (0.5,), requests=200_000, seed=1)[0] for table in (slow, fast)
+    ]
     assert alone[1].value_s <= both.value_s <= alone[0].value_s
 
 

@@ -20,11 +20,7 @@ from advisor.profiling.inputs import Feeds, InputOptions, InputPlan, plan_inputs
 _ORT_ERRORS: tuple[type[Exception], ...] = (
     RuntimeError,
     ValueError,
-    *(
-        error
-        for error in vars(ort_errors).values()
-        if isinstance(error, type) and issubclass(error, Exception)
-    ),
+    *(error for error in vars(ort_errors).values() if isinstance(error, type) and issubclass(error, Exception)),
 )
 _LOG_NOTHING = 4
 _HASH_CHUNK_BYTES = 1 << 20
@@ -107,9 +103,7 @@ class OnnxModel:
         try:
             session = onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
         except _ORT_ERRORS as error:
-            raise MeasurementError(
-                f"{self.source}: ONNX Runtime cannot load it: {_reason(error)}."
-            ) from error
+            raise MeasurementError(f"{self.source}: ONNX Runtime cannot load it: {_reason(error)}.") from error
         runtime = RuntimeInfo(
             name="onnxruntime",
             version=str(onnxruntime.__version__),
@@ -128,9 +122,7 @@ class OnnxModel:
         notes: list[str] = []
         fixed = self._inputs.fixed_batch_size
         if fixed is not None:
-            notes.append(
-                f"FIXED_BATCH: the batch axis of the graph is fixed, so only batch {fixed} was measured."
-            )
+            notes.append(f"FIXED_BATCH: the batch axis of the graph is fixed, so only batch {fixed} was measured.")
         rng = np.random.default_rng(0)
         engine = self.open(1, concurrency=1)
         try:
@@ -139,15 +131,11 @@ class OnnxModel:
             if fixed is not None:
                 raise
             finite, fixed = engine.answers_finite(self._inputs.feeds(1, rng)), 1
-            notes.append(
-                "FIXED_BATCH: the graph runs at batch 1 and fails at batch 2, so only batch 1 was measured."
-            )
+            notes.append("FIXED_BATCH: the graph runs at batch 1 and fails at batch 2, so only batch 1 was measured.")
         finally:
             engine.close()
         if not finite:
-            notes.append(
-                "NOT_FINITE: some outputs for synthetic inputs are NaN or infinite, which can change speed."
-            )
+            notes.append("NOT_FINITE: some outputs for synthetic inputs are NaN or infinite, which can change speed.")
         return fixed, tuple(notes)
 
 
@@ -227,10 +215,7 @@ def _read(path: Path) -> onnx.ModelProto:
 def _external_files(model: onnx.ModelProto, path: Path) -> list[Path]:
     """Files that hold weights outside the model file, in the order of their names."""
     locations = {
-        entry.value
-        for tensor in model.graph.initializer
-        for entry in tensor.external_data
-        if entry.key == "location"
+        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
     }
     files = [path.parent / location for location in sorted(locations)]
     for file in files:

@@ -1,0 +1,265 @@
+"""Plans: right on a world small enough to check by hand, monotone, reproducible, and honest when there is none."""
+
+import datetime
+import math
+
+import pytest
+
+from advisor.capacity.curve import service_curves
+from advisor.capacity.pool import best_capacity
+from advisor.domain.plan import Infeasible, Plan
+from advisor.errors import InputError
+from advisor.planning import plan
+from tests.conftest import TODAY, cpu_profile, gpu_profile, machine, make_catalog, offer, question
+
+
+@pytest.fixture(scope="module")
+def ask(small_catalog, small_profiles):
+    """Answer a question in the small world."""
+
+    def answer(profiles=small_profiles, catalog=small_catalog, **fields):
+        return plan(question(**fields), profiles, catalog, today=TODAY)
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def low(ask):
+    """Plan at a rate where a CPU is cheaper."""
+    result = ask(rate=10.0)
+    assert isinstance(result, Plan)
+    return result
+
+
+@pytest.fixture(scope="module")
+def high(ask):
+    """Plan at a rate where a GPU is cheaper."""
+    result = ask(rate=400.0)
+    assert isinstance(result, Plan)
+    return result
+
+
+def test_low_traffic_runs_on_a_cpu_and_high_traffic_on_a_gpu(low, high):
+    """The cheapest fleet changes kind with the traffic, and the break-even lies between."""
+    assert {line.kind for line in low.fleet} == {"cpu"}
+    assert {line.kind for line in high.fleet} == {"gpu"}
+    first, last = low.break_even.first_gpu_win_rps, low.break_even.last_cpu_win_rps
+    assert first is not None
+    assert last is not None
+    assert 10.0 < first < 400.0
+
+
+def test_count_is_demand_over_capacity_of_the_slow_end(low, small_profiles):
+    """The number of CPU machines follows from the capacity of one replica with service times at their slow end."""
+    curve = service_curves(small_profiles[0])[0].at_slow_end()
+    per_replica = best_capacity(curve, 0.99, 0.2).rate_rps
+    line = low.fleet[0]
+    assert line.capacity_rps == pytest.approx(line.count * line.replicas * per_replica, rel=1e-9)
+    replicas_needed = math.ceil(10.0 / per_replica)
+    assert sum(line.count * line.replicas for line in low.fleet) >= replicas_needed
+
+
+def test_predicted_and_simulated_percentiles_agree_and_meet_the_limit(low, high):
+    """The analytic percentile lies within four interval half-widths of the simulated one; both within the SLA."""
+    for result in (low, high):
+        answer, verdict = result.workloads[0], result.simulation
+        assert answer.likely_s <= answer.value_s <= answer.limit_s
+        assert verdict.passed
+        assert verdict.value_s <= answer.limit_s
+        assert abs(answer.value_s - verdict.value_s) < 4 * verdict.value_ci95_s + 2e-3 * verdict.value_s
+        assert verdict.requests >= 1_000_000
+
+
+def test_cost_is_price_times_hours(low):
+    """Cost per month is count × price × 730 h, and lines add up."""
+    for line in low.fleet:
+        assert line.cost_usd_per_month == pytest.approx(line.count * line.price_usd_per_h * 730, abs=0.005)
+    assert low.cost_usd_per_month == pytest.approx(sum(line.cost_usd_per_month for line in low.fleet))
+
+
+def test_cheaper_region_is_taken(high):
+    """Of two offers of the same machine the cheaper one is chosen."""
+    assert {line.region for line in high.fleet} == {"cloud/here"}
+
+
+def test_staircase_contains_the_plan(low, high):
+    """At the demand the cost curve of any fleets shows the plan's cost."""
+    for result in (low, high):
+        step = next(step for step in result.break_even.mixed if step.rate_rps >= result.demand_rps * (1 - 1e-9))
+        assert step.cost_usd_per_month == pytest.approx(result.cost_usd_per_month, abs=0.02)
+
+
+def test_every_machine_type_is_a_candidate_or_has_a_reason(low, small_catalog):
+    """Nothing is dropped silently: burstable, mixed, fractional and unprofiled types each say why."""
+    reasons = {rejection.machine_type: rejection.reason for rejection in low.rejections}
+    assert "burstable" in reasons["cloud/b.burst"]
+    assert "no profile of net for CPU zen9" in reasons["cloud/c.other"]
+    assert "zen9 not measured" in reasons["cloud/c.mixed"]
+    assert "fraction of a GPU" in reasons["cloud/g.part"]
+    assert "no profile of net for GPU X9" in reasons["cloud/g.rare"]
+    served = {"cloud/c.small", "cloud/c.big", "cloud/g.one"}
+    assert served | set(reasons) == {machine.key for machine in small_catalog.machine_types}
+
+
+def test_evidence_and_provenance_name_every_source(low):
+    """Each line of the fleet has evidence for its speed and its price; profiles are hashed."""
+    whats = [line.what for line in low.evidence]
+    assert len(whats) == 2 * len(low.fleet)
+    assert set(low.provenance.profile_hashes) == {"net-cpu", "net-gpu"}
+    assert low.provenance.mip_gap_frac == pytest.approx(0.0, abs=1e-6)
+
+
+def test_same_question_same_bytes(ask, low):
+    """A plan is a function of its inputs and seed."""
+    assert ask(rate=10.0).model_dump_json() == low.model_dump_json()
+    assert ask(rate=10.0, seed=1).simulation != low.simulation
+
+
+def test_cost_never_falls_when_traffic_rises(ask):
+    """More traffic never costs less."""
+    costs = [ask(rate=rate).cost_usd_per_month for rate in (1.0, 7.0, 20.0, 55.0, 150.0, 900.0)]
+    assert costs == sorted(costs)
+
+
+def test_cost_never_falls_when_the_limit_tightens(ask):
+    """A tighter limit never costs less."""
+    costs = [ask(rate=60.0, p99_ms=limit).cost_usd_per_month for limit in (1000.0, 400.0, 150.0, 90.0, 30.0)]
+    assert costs == sorted(costs)
+
+
+def test_cost_never_falls_when_a_price_rises(ask, small_catalog, small_profiles):
+    """A dearer offer never makes the plan cheaper."""
+    dearer = small_catalog.model_copy(
+        update={
+            "offers": tuple(
+                known.model_copy(update={"price_usd_per_h": known.price_usd_per_h * 1.5})
+                if known.machine_type == "cloud/c.small"
+                else known
+                for known in small_catalog.offers
+            )
+        }
+    )
+    for rate in (10.0, 60.0):
+        assert ask(rate=rate, catalog=dearer).cost_usd_per_month >= ask(rate=rate).cost_usd_per_month
+
+
+def test_headroom_plans_for_more(ask, low):
+    """Demand planned for is the traffic times one plus the headroom."""
+    result = ask(rate=10.0, headroom_pct=50)
+    assert result.demand_rps == pytest.approx(15.0)
+    assert result.cost_usd_per_month >= low.cost_usd_per_month
+
+
+def test_budget_is_a_hard_limit(ask):
+    """Over the budget the answer is infeasible, with the budget needed, the rate possible and a best effort."""
+    cost = ask(rate=30.0).cost_usd_per_month
+    result = ask(rate=30.0, budget_usd_per_month=60.0)
+    assert isinstance(result, Infeasible)
+    assert result.binding == "budget"
+    assert result.relaxations[0].value_needed == pytest.approx(cost)
+    assert isinstance(ask(rate=30.0, budget_usd_per_month=cost), Plan)
+    assert isinstance(ask(rate=30.0, budget_usd_per_month=cost - 0.01), Infeasible)
+    assert sum(line.cost_usd_per_month for line in result.best_effort) <= 60.0
+    possible = result.relaxations[1].value_needed
+    assert 0 < possible < 30.0
+    assert isinstance(ask(rate=possible, budget_usd_per_month=60.0), Plan)
+
+
+def test_nothing_affordable_serves_nothing(ask):
+    """A budget below the cheapest machine serves no share of the traffic."""
+    result = ask(rate=10.0, budget_usd_per_month=1.0)
+    assert isinstance(result, Infeasible)
+    assert result.served_frac == 0.0
+    assert result.best_effort == ()
+
+
+def test_smallest_limit_that_would_do_is_named(ask):
+    """When every machine is too slow, the limit named makes the question feasible and a smaller one does not."""
+    result = ask(rate=1.0, p99_ms=2.0)
+    assert isinstance(result, Infeasible)
+    assert result.binding == "response_time"
+    needed = result.relaxations[0].value_needed
+    assert isinstance(ask(rate=0.01, p99_ms=needed), Plan)
+    assert isinstance(ask(rate=0.01, p99_ms=needed - 0.2), Infeasible)
+
+
+def test_fastest_cpu_is_named_when_only_gpus_are_fast_enough(ask):
+    """A limit that no CPU meets says how fast the fastest one is."""
+    result = ask(rate=10.0, p99_ms=30.0)
+    assert isinstance(result, Plan)
+    assert result.best_cpu_usd_per_month is None
+    assert result.fastest_idle_cpu_s == pytest.approx(0.051, rel=1e-6)
+
+
+def test_unknown_model_and_region(ask):
+    """An unknown model is infeasible with the command to run; an unknown region is bad input."""
+    result = ask(profiles=(cpu_profile({1: 0.05}, model="other", profile_id="other"),))
+    assert isinstance(result, Infeasible)
+    assert result.binding == "profiles"
+    assert "advisor profile" in result.reason
+    with pytest.raises(InputError, match="regions is 'mars'"):
+        ask(regions=["mars"])
+
+
+def test_bare_region_matches_every_provider_and_says_so(ask):
+    """A bare region name is read as all provider/region pairs of that name."""
+    result = ask(rate=10.0, regions=["here"])
+    assert any("cloud/here" in warning for warning in result.warnings)
+
+
+def test_old_prices_are_called_old(small_profiles):
+    """A price of over ninety days ago is a warning with its date."""
+    old = make_catalog([machine("c.small")], [offer("c.small", 0.08, day=datetime.date(2026, 1, 1))])
+    result = plan(question(rate=5.0), small_profiles, old, today=TODAY)
+    assert any("2026-01-01" in warning for warning in result.warnings)
+
+
+def test_extrapolated_hosts_are_marked_and_avoided_at_equal_cost(small_profiles):
+    """More than twice the replicas measured together is marked; at equal cost the measured size is preferred."""
+    world = make_catalog(
+        [machine("c.small"), machine("c.huge", vcpus=16.0, memory_gib=64.0)], [offer("c.small", 0.08), offer("c.huge", 0.64)]
+    )
+    result = plan(question(rate=60.0), small_profiles[:1], world, today=TODAY)
+    assert all(not line.extrapolated for line in result.fleet)
+    assert any(option.extrapolated for option in result.alternatives)
+
+
+def test_published_times_are_planned_ten_percent_slow(ask):
+    """A published profile without percentiles is planned with times 15 % slower, and says so."""
+    result = ask(rate=400.0)
+    answer = result.workloads[0]
+    assert answer.value_s > answer.likely_s * 1.1
+    assert any("taken as constant" in sentence for sentence in result.assumptions)
+
+
+def test_published_p99_becomes_a_spread(ask):
+    """With a published p99 the spread is a lognormal through it, and the plan names it."""
+    profiles = (gpu_profile({1: 0.004, 8: 0.009}, p99_over_mean=1.4),)
+    result = ask(rate=100.0, profiles=profiles)
+    assert any("lognormal through its published p99" in sentence for sentence in result.assumptions)
+
+
+def test_sequence_length_is_settled_and_stated(small_catalog):
+    """Without a length the scenario is planned for the measured one, and a warning says so."""
+    profiles = (
+        cpu_profile({1: 0.05}, sequence_length=128),
+        gpu_profile({1: 0.004}, sequence_length=384),
+    )
+    result = plan(question(rate=5.0), profiles, small_catalog, today=TODAY)
+    assert any("128 tokens" in warning for warning in result.warnings)
+    assert all(candidate.profile_id == "net-cpu" for candidate in result.alternatives)
+
+
+def test_precisions_allowed_are_kept_to(ask):
+    """A scenario that allows fp32 only never runs fp16."""
+    result = ask(rate=400.0, precisions=["fp32"])
+    assert {line.precision for line in result.fleet} == {"fp32"}
+
+
+def test_shared_queue_needs_no_more_machines(ask):
+    """What a better router would save is found by simulation and never negative."""
+    result = ask(rate=60.0, p99_ms=120.0, precisions=["fp32"])
+    gain = result.routing_gain
+    assert gain is not None
+    assert gain.count < result.fleet[0].count
+    assert gain.value_s <= 0.12
