@@ -390,7 +390,7 @@ def _offer(row: _Row) -> Offer:
         "price_usd_per_h": row.positive("on_demand_usd_h"),
         "price_date": row.date("price_date"),
         "source": row.text("source"),
-        "licence": row.text("licence"),
+        "license": row.text("licence"),
         "note": row.cells["note"] or None,
     }
     return row.record(Offer, fields)

@@ -25,6 +25,16 @@ def s_to_ms(seconds: float) -> float:
     return seconds * 1e3
 
 
+def gb_to_mb(gigabytes: float) -> float:
+    """Gigabytes (10⁹ B) to megabytes (10⁶ B)."""
+    return gigabytes * 1e3
+
+
+def w_to_kw(watts: float) -> float:
+    """Watts to kilowatts."""
+    return watts / 1e3
+
+
 def usd_per_month(price_usd_per_h: float) -> float:
     """Cost of one machine that runs all month [USD/month].
 

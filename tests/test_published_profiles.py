@@ -57,7 +57,7 @@ def test_every_profile_is_published_evidence_with_a_source() -> None:
     """Every profile is published evidence with a source."""
     for profile in PROFILES.values():
         assert profile.evidence.kind == "published"
-        assert profile.evidence.licence
+        assert profile.evidence.license
         assert "@" in profile.evidence.source
 
 

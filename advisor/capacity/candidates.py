@@ -10,6 +10,7 @@ from advisor.domain.machine import Catalog, MachineType
 from advisor.domain.plan import Candidate, Rejection
 from advisor.domain.profile import Profile
 from advisor.domain.workload import Workload
+from advisor.units import s_to_ms
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,12 @@ def device_answers(
     groups: dict[tuple[str, int], list[tuple[ServiceCurve, Profile]]] = {}
     answers: dict[str, list[Served | Missed]] = {}
     for profile in profiles:
-        device = _device_name(profile, catalog)
-        if device not in wanted:
-            continue
         curves = service_curves(profile)
-        if not curves:
-            answers.setdefault(device, []).append(Missed(why_no_curve(profile), None))
-        for curve in curves:
-            groups.setdefault((device, curve.threads), []).append((curve, profile))
+        for device in _device_names(profile, catalog) & wanted:
+            if not curves:
+                answers.setdefault(device, []).append(Missed(why_no_curve(profile), None))
+            for curve in curves:
+                groups.setdefault((device, curve.threads), []).append((curve, profile))
     limit_s, percentile = workload.sla.response_time_s, workload.sla.percentile
     for (device, _threads), pairs in sorted(groups.items()):
         progress(device)
@@ -103,16 +102,18 @@ def _best_of(pairs: list[tuple[ServiceCurve, Profile]], percentile: float, limit
     return best
 
 
-def _device_name(profile: Profile, catalog: Catalog) -> str | None:
-    if profile.device.gpu_id is not None:
-        return profile.device.gpu_id
-    if profile.device.cpu is None:
-        return None
-    return catalog.microarchitecture(profile.device.cpu)
+def _device_names(profile: Profile, catalog: Catalog) -> frozenset[str]:
+    """Devices that a profile speaks for: its GPU or CPU generation, and the machine type it was measured on."""
+    names = {profile.device.machine_type, profile.device.gpu_id}
+    if profile.device.cpu is not None:
+        names.add(catalog.microarchitecture(profile.device.cpu))
+    return frozenset(name for name in names if name is not None)
 
 
 def judge(machine: MachineType, workload: Workload, answers: dict[str, list[Served | Missed]]) -> Candidate | Rejection:
     """Candidate with the best configuration on this machine type, or the reason against it."""
+    if machine.name in answers:
+        return _judge_devices(machine, workload, (machine.name,), answers, machine.name)
     if machine.gpu_model is not None and (machine.gpu_count < 1 or machine.gpu_count != int(machine.gpu_count)):
         return Rejection(
             machine_type=machine.key,
@@ -125,6 +126,8 @@ def judge(machine: MachineType, workload: Workload, answers: dict[str, list[Serv
         )
     if machine.kind == "gpu":
         return _judge_devices(machine, workload, machine.gpu_ids, answers, f"GPU {machine.gpu_model}")
+    if machine.vcpus is None:
+        return Rejection(machine_type=machine.key, reason="the price source does not state its vCPUs")
     if not machine.microarchitectures:
         return Rejection(machine_type=machine.key, reason="the CPU generation behind this type is not known")
     return _judge_devices(
@@ -153,7 +156,7 @@ def _judge_devices(
     if refused:
         reason = refused[0].reason
         if refused[0].idle_response_s is not None:
-            reason = f"{name} {reason}: {workload.sla.label} {refused[0].idle_response_s * 1e3:.4g} ms"
+            reason = f"{name} {reason}: {workload.sla.label} {s_to_ms(refused[0].idle_response_s):.4g} ms"
         return Rejection(machine_type=machine.key, reason=reason, idle_response_s=refused[0].idle_response_s)
     worst = min((answer for answer in found if isinstance(answer, Candidate)), key=lambda answer: answer.capacity_rps)
     extra = []
@@ -185,7 +188,8 @@ def _on_machine(machine: MachineType, options: list[Served | Missed]) -> Candida
 
 def _replicas(machine: MachineType, curve: ServiceCurve) -> int:
     if machine.kind == "gpu":
-        count = int(machine.gpu_count)
+        # A share of a GPU gets here only with a profile of that very type.
+        count = max(1, int(machine.gpu_count))
         fits_gpu = machine.gpu_memory_gib is None or curve.memory_gib <= machine.gpu_memory_gib
         return count if fits_gpu else 0
     count = int((machine.vcpus or 0) // curve.threads)

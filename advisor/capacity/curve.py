@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 from advisor.domain.profile import BINS_PER_OCTAVE, Cell, Histogram, Profile
 from advisor.queueing.batch import Noise, lognormal_noise, make_noise, no_noise
+from advisor.simulation.engine import ServiceLaw
 
 Array = NDArray[np.float64]
 
@@ -63,15 +64,13 @@ class ServiceCurve:
         """Curve with all times at the slow end of their interval: what plans are made with."""
         return replace(self, batch_time_s=np.maximum.accumulate(self.batch_time_s * (1 + self.error_frac)))
 
-    def sample_table(self, points: int = 4096) -> Array:
-        """Equally likely service times per batch size [s], shape (B, points), for the simulator."""
-        u = (np.arange(points) + 0.5) / points
-        rows = []
-        for time, law in zip(self.batch_time_s, self.noise, strict=True):
-            middle = np.cumsum(law.weights) - law.weights / 2
-            xi = np.interp(u, middle, law.points)
-            rows.append(time * xi / xi.mean())
-        return np.array(rows)
+    def service_law(self, max_batch: int) -> ServiceLaw:
+        """Distribution of the service time per batch size, for the simulator: the one that the queueing model uses."""
+        laws = self.noise[:max_batch]
+        width = max(law.edges.size for law in laws)
+        edges = np.array([np.pad(law.edges, (0, width - law.edges.size), mode="edge") for law in laws])
+        cumulative = np.array([np.pad(law.cumulative, (0, width - law.edges.size), mode="edge") for law in laws])
+        return ServiceLaw(edges * self.batch_time_s[:max_batch, None], cumulative)
 
 
 def service_curves(profile: Profile) -> tuple[ServiceCurve, ...]:
@@ -152,11 +151,11 @@ def _cell_noise(cell: Cell) -> Noise:
 
 
 def histogram_noise(histogram: Histogram) -> Noise:
-    """Distribution of ξ from a measured histogram: bin centres (geometric) with their shares."""
+    """Distribution of ξ from a measured histogram: uniform on each bin that holds calls."""
     counts = np.array(histogram.counts, dtype=float)
     used = np.flatnonzero(counts)
-    centres = 2.0 ** ((histogram.first_bin + used + 0.5) / BINS_PER_OCTAVE)
-    return make_noise(centres, counts[used])
+    lower = 2.0 ** ((histogram.first_bin + used) / BINS_PER_OCTAVE)
+    return make_noise(lower, lower * 2.0 ** (1 / BINS_PER_OCTAVE), counts[used])
 
 
 def lognormal_scv(ratio: float, q: float) -> float:

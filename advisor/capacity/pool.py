@@ -1,5 +1,6 @@
 """Rate that one replica sustains under an SLA, and the batch cap that makes it largest."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,12 +94,14 @@ def cap_capacity(curve: ServiceCurve, max_batch: int, percentile: float, limit_s
 
     if idle_percentile_s(curve, percentile) > limit_s or excess(lowest) > 0:
         return Capacity(0.0, max_batch, stability_limited=False)
-    if excess(highest) <= 0:
-        return Capacity(highest, max_batch, stability_limited=True)
-    rate = float(brentq(excess, lowest, highest, xtol=tolerance * highest, rtol=tolerance))
+    rate = highest
+    if excess(highest) > 0:
+        # In the logarithm of the rate, so that the tolerance is relative to the rate and not to the range.
+        found = brentq(lambda log_rate: excess(math.exp(log_rate)), math.log(lowest), math.log(highest), xtol=tolerance)
+        rate = math.exp(float(found))
     while excess(rate, CHECK_CELLS) > 0:
         rate *= 1 - 2 * tolerance
-    return Capacity(rate, max_batch, stability_limited=False)
+    return Capacity(rate, max_batch, stability_limited=rate == highest)
 
 
 def saturated_rps(curve: ServiceCurve, limit_s: float) -> float:

@@ -7,6 +7,7 @@ import typer
 
 from advisor.catalog import find_offers, load_catalog
 from advisor.cli.printing import print_table
+from advisor.errors import InputError
 from advisor.reports.tables import frame_csv, offers_table
 from advisor.store.paths import DATA
 
@@ -42,5 +43,7 @@ def write_bytes(target: Path, content: bytes) -> None:
     if str(target) == "-":
         typer.get_binary_stream("stdout").write(content)
         return
+    if not target.parent.is_dir():
+        raise InputError("output", str(target), "a file in a folder that exists")
     target.write_bytes(content)
     typer.echo(f"Wrote {target.name}.", err=True)

@@ -24,7 +24,7 @@ from advisor.reports.tables import (
     result_json,
 )
 from advisor.store.paths import DATA, PROFILES
-from advisor.store.profiles import read_profile, read_profiles
+from advisor.store.profiles import read_profile_file, read_profiles
 from advisor.store.scenarios import read_scenario
 
 FLEET_COLUMNS = [
@@ -57,9 +57,7 @@ def plan(
     """Recommend the cheapest fleet that answers in time, and say why."""
     question = read_scenario(scenario, tuple(overrides or ()))
     known = {found.profile_id: found for found in read_profiles(PROFILES)}
-    known |= {
-        found.profile_id: found for found in (read_profile(path.read_bytes(), file=path.name) for path in profile or [])
-    }
+    known |= {found.profile_id: found for found in map(read_profile_file, profile or [])}
     with Console(stderr=True).status("planning") as status:
         result = plan_scenario(
             question,

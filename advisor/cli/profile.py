@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from advisor.domain.profile import Profile
+from advisor.domain.profile import PROFILE_ID, Profile
 from advisor.errors import InputError
 from advisor.profiling.bench import measure
 from advisor.profiling.engines.onnx import OnnxModel
@@ -54,6 +54,7 @@ def profile(
     Stopped with Ctrl-C it writes what was measured so far.
     """
     console = Console(stderr=True, soft_wrap=True)
+    _check_targets(output, identifier)
     options = InputOptions(sequence_length=seq, shapes=dict(parse_shape(text) for text in shape or []))
     onnx_model = OnnxModel(model, name=name, options=options)
     plan = plan_grid(onnx_model, batch_sizes=_batch_sizes(batches), repeats=repeats, budget_s=parse_duration(budget))
@@ -90,6 +91,14 @@ def profile(
         raise typer.Exit(130)
     if result.warnings or any(cell.warnings for cell in result.cells):
         raise typer.Exit(3)
+
+
+def _check_targets(output: Path, identifier: str | None) -> None:
+    """Refuse what could only fail after the measurement."""
+    if not output.parent.is_dir():
+        raise InputError("--output", str(output), "a file in a folder that exists")
+    if identifier is not None and re.fullmatch(PROFILE_ID, identifier) is None:
+        raise InputError("--id", identifier, "small letters, digits, dots, dashes and underscores")
 
 
 def parse_duration(text: str) -> float:

@@ -20,5 +20,5 @@ class Evidence(Record):
     date: datetime.date | None = Field(
         description="date of the measurement or publication; null when the source does not say"
     )
-    licence: str | None = Field(default=None, description="licence of the source, where one applies")
+    license: str | None = Field(default=None, description="license of the source, where one applies")
     note: str | None = Field(default=None, description="what a reader must know to use the numbers")

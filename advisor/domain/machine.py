@@ -61,7 +61,7 @@ class Offer(Record):
     price_usd_per_h: float = Field(gt=0, description="list price [USD/h]")
     price_date: datetime.date
     source: str = Field(min_length=1)
-    licence: str
+    license: str
     note: str | None = None
 
     @property

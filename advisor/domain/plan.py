@@ -66,6 +66,11 @@ class FleetLine(Record):
     precision: str | None
     extrapolated: bool
 
+    @property
+    def machine_key(self) -> str:
+        """Key of the machine type: provider/name."""
+        return f"{self.region.split('/', 1)[0]}/{self.machine_type}"
+
 
 class WorkloadAnswer(Record):
     """Predicted percentile of one workload."""
@@ -183,6 +188,9 @@ class Plan(Record):
     status: Literal["plan"]
     scenario: Scenario
     demand_rps: float = Field(description="traffic planned for, with headroom [1/s]")
+    asked_rps: float = Field(
+        description="capacity asked of the fleet: the demand, or more after the simulator objected [1/s]"
+    )
     fleet: tuple[FleetLine, ...]
     cost_usd_per_month: float
     p99_response_s: float = Field(description="worst workload's predicted p99 [s]")

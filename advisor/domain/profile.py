@@ -11,6 +11,9 @@ from advisor.domain.record import Record
 BINS_PER_OCTAVE = 32
 """Resolution of the histogram grid: neighbouring edges differ by 2^(1/32), 2.2 %."""
 
+PROFILE_ID = r"^[a-z0-9][a-z0-9._-]*$"
+"""Form of a profile's name: it is also a file name."""
+
 PowerMethod = Literal["nvml_counter", "nvml_poll", "rapl", "perf", "user_watts", "tdp_estimate"]
 FactValue = str | int | float | bool | None
 
@@ -187,7 +190,7 @@ class Profile(Record):
     """Raw facts of one model on one device, cell by cell, with their evidence."""
 
     schema_version: Literal[1]
-    profile_id: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", description="unique name in a plan")
+    profile_id: str = Field(pattern=PROFILE_ID, description="unique name in a plan")
     status: Literal["complete", "partial"] = Field(description="partial: the measurement was stopped before its end")
     evidence: Evidence
     created: datetime.datetime | None = Field(default=None, description="end of the measurement, UTC")

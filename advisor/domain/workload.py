@@ -55,17 +55,16 @@ class NodeOption(Record):
     name: str = Field(min_length=1)
     profile: str = Field(min_length=1, description="profile_id that tells the speed")
     owned_count: int = Field(ge=0, description="nodes that already stand there")
-    replicas: PositiveInt = Field(description="replicas per node: whole GPUs, or groups of CPU threads")
+    replicas: PositiveInt = Field(
+        description="replicas per node: whole GPUs, or groups of CPU threads; 1 for a throughput of a whole host"
+    )
     power_w: float | None = Field(default=None, gt=0, description="mean power of one busy node at the wall [W]")
     price_usd_per_h: float | None = Field(default=None, gt=0, description="rent of one node [USD/h]")
 
 
-class JobScenario(Record):
-    """Batch jobs with a window, one node per job."""
+class BatchJobs(Record):
+    """Jobs of one kind, the window in which they must end, and the nodes to choose from."""
 
-    schema_version: Literal[1]
-    name: str = Field(min_length=1)
-    model: str = Field(min_length=1)
     jobs_per_day: float = Field(gt=0)
     data_gb_per_job: float = Field(gt=0, description="data read per job [GB]")
     data_mb_per_item: float = Field(gt=0, description="data of one item [MB]")
@@ -82,3 +81,12 @@ class JobScenario(Record):
         if len(set(names)) != len(names):
             raise ValueError("a different name for each option")
         return self
+
+
+class JobScenario(Record):
+    """Batch jobs with a window, one node per job."""
+
+    schema_version: Literal[1]
+    name: str = Field(min_length=1)
+    model: str = Field(min_length=1)
+    jobs: BatchJobs

@@ -7,7 +7,7 @@ J jobs need ⌈J / ⌊window/τ⌋⌉ nodes. A fluid rate J·τ/window would pro
 import math
 from dataclasses import dataclass
 
-from advisor.units import HOURS_PER_MONTH, SECONDS_PER_HOUR
+from advisor.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, gb_to_mb, w_to_kw
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def job_time(data_gb: float, item_mb: float, *, items_per_s: float, network_mb_p
     >>> round(job_time(20, 0.1, items_per_s=1e9, network_mb_per_s=120, fixed_s=60).total_s, 1)
     226.7
     """
-    data_mb = data_gb * 1e3
+    data_mb = gb_to_mb(data_gb)
     data = data_mb / network_mb_per_s
     compute = data_mb / item_mb / items_per_s
     return JobTime(data, compute, fixed_s + max(data, compute))
@@ -83,7 +83,7 @@ def slack_h(jobs_per_day: float, nodes: int, *, job_s: float, window_h: float) -
 
 def energy_kwh(power_w: float, busy_h: float, pue: float) -> float:
     """Energy at the meter of the site: power × time × PUE [kWh]."""
-    return power_w / 1e3 * busy_h * pue
+    return w_to_kw(power_w) * busy_h * pue
 
 
 def days_per_month() -> float:

@@ -2,7 +2,6 @@
 
 minimize    Σ_o c_o x_o                   monthly cost [USD/month]
 subject to  Σ_o r_o x_o ≥ λ               capacity of offer o's machine under the SLA, r_o [1/s]
-            Σ_o c_o x_o ≤ B               budget, when there is one
             x_o ∈ {0, 1, 2, …}
 
 Under random routing machines are independent, so a pool of n sustains n times the rate of one, and a traffic split in

@@ -21,7 +21,7 @@ def alternatives(
     Sizes of one family that cost the same with the same profile are one alternative: the size whose replicas were
     measured together, then the one with the fewest machines, stands for all.
     """
-    taken = {f"{line.region.split('/', 1)[0]}/{line.machine_type}" for line in lines}
+    taken = {line.machine_key for line in lines}
     best: dict[str, Alternative] = {}
     for offer, candidate in zip(market.offers, market.candidates, strict=True):
         if candidate.machine_type in taken:

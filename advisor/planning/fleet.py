@@ -9,10 +9,11 @@ from advisor.capacity.curve import ServiceCurve
 from advisor.capacity.pool import response_time
 from advisor.domain.plan import FleetLine, RoutingGain, Simulation, WorkloadAnswer
 from advisor.domain.workload import Sla, Workload
+from advisor.errors import SolverError
 from advisor.optimizer.solver import Solved, cheapest_fleet
 from advisor.planning.market import Market
 from advisor.queueing.response import ResponseTime
-from advisor.simulation.engine import simulate_pool
+from advisor.simulation.engine import ServiceLaw, simulate_pool
 from advisor.simulation.metrics import REPLICATIONS, Estimate, PoolInput, simulate_fleet
 from advisor.units import usd_per_month
 
@@ -26,7 +27,7 @@ ROUTING_REQUESTS = 200_000
 """Requests per run when looking for what a shared queue would save."""
 ENLARGEMENT = 1.02
 """Factor on the capacity asked of the fleet after the simulator objects."""
-LARGEST_ENLARGEMENTS = 20
+MOST_ENLARGEMENTS = 20
 
 
 def fleet_lines(market: Market, solved: Solved, workload: Workload, demand_rps: float) -> tuple[FleetLine, ...]:
@@ -115,6 +116,7 @@ class Judged:
     solved: Solved
     lines: tuple[FleetLine, ...]
     simulation: Simulation
+    asked_rps: float
 
 
 def judged_fleet(market: Market, workload: Workload, demand_rps: float, seed: int) -> Judged:
@@ -125,17 +127,20 @@ def judged_fleet(market: Market, workload: Workload, demand_rps: float, seed: in
     Raises
     ------
     SolverError
-        When HiGHS stops without an answer.
+        When HiGHS stops without an answer, or no enlargement satisfies the simulator.
     """
     asked = demand_rps
-    for enlarged in range(LARGEST_ENLARGEMENTS):
+    for enlarged in range(MOST_ENLARGEMENTS):
         solved = cheapest_fleet(market.program, asked)
         lines = fleet_lines(market, solved, workload, demand_rps)
         simulation = simulate_lines(market, lines, workload.sla, seed, enlarged)
         if simulation.passed:
-            break
+            return Judged(solved, lines, simulation, asked)
         asked = max(asked, float(solved.counts @ market.program.capacity_rps)) * ENLARGEMENT
-    return Judged(solved, lines, simulation)
+    raise SolverError(
+        f"the simulator still objects after the fleet was enlarged {MOST_ENLARGEMENTS} times: "
+        f"{simulation.value_s:.4g} s against the limit of {workload.sla.response_time_s:.4g} s"
+    )
 
 
 def simulate_lines(market: Market, lines: tuple[FleetLine, ...], sla: Sla, seed: int, enlarged: int) -> Simulation:
@@ -148,7 +153,7 @@ def simulate_lines(market: Market, lines: tuple[FleetLine, ...], sla: Sla, seed:
         PoolInput(
             line.rate_rps / (line.count * line.replicas),
             line.rate_rps / total,
-            _curve(market, line).at_slow_end().sample_table()[: line.max_batch],
+            _curve(market, line).at_slow_end().service_law(line.max_batch),
         )
         for line in lines
     )
@@ -179,13 +184,14 @@ def routing_gain(market: Market, lines: tuple[FleetLine, ...], sla: Sla, seed: i
     if len(lines) != 1 or lines[0].count < 2:
         return None
     line = lines[0]
-    table = _curve(market, line).at_slow_end().sample_table()[: line.max_batch]
-    saturated = line.replicas * line.max_batch / float(table[-1].mean())
+    curve = _curve(market, line).at_slow_end()
+    law = curve.service_law(line.max_batch)
+    saturated = line.replicas * line.max_batch / float(curve.batch_time_s[line.max_batch - 1])
     low, high = max(1, math.ceil(line.rate_rps / saturated * 1.02)), line.count
     best: tuple[int, Estimate] | None = None
     while low < high:
         middle = (low + high) // 2
-        found = _shared_queue(line.rate_rps, table, middle * line.replicas, sla.percentile, seed)
+        found = _shared_queue(line.rate_rps, law, middle * line.replicas, sla.percentile, seed)
         if found.value_s + found.ci95_s <= sla.response_time_s:
             best, high = (middle, found), middle
         else:
@@ -202,14 +208,14 @@ def routing_gain(market: Market, lines: tuple[FleetLine, ...], sla: Sla, seed: i
     )
 
 
-def _shared_queue(rate_rps: float, table: np.ndarray, servers: int, percentile: float, seed: int) -> Estimate:
+def _shared_queue(rate_rps: float, law: ServiceLaw, servers: int, percentile: float, seed: int) -> Estimate:
     """Percentile of one queue before all servers, with a Student interval over five runs."""
     values = [
         float(
             np.quantile(
                 simulate_pool(
                     rate_rps,
-                    table,
+                    law,
                     servers=servers,
                     requests=ROUTING_REQUESTS,
                     rng=np.random.default_rng(stream),

@@ -15,7 +15,7 @@ from advisor.units import ms_to_s, s_to_ms
 
 
 def no_profiles(
-    scenario: Scenario, market: Market, profiles: tuple[Profile, ...], *, today: datetime.date
+    scenario: Scenario, market: Market, profiles: tuple[Profile, ...], notes: tuple[str, ...], *, today: datetime.date
 ) -> Infeasible:
     """No machine type in the regions has a profile of the model."""
     model = scenario.workload.model
@@ -31,6 +31,7 @@ def no_profiles(
     return _infeasible(
         scenario,
         market,
+        notes,
         binding="profiles",
         reason=f'{reason}. Run "advisor profile MODEL.onnx -o profile.json" on the target machine and load the file.',
         provenance_lines=(),
@@ -46,6 +47,7 @@ def too_slow(
     profiles: tuple[Profile, ...],
     catalog: Catalog,
     regions: tuple[str, ...],
+    notes: tuple[str, ...],
     *,
     today: datetime.date,
 ) -> Infeasible:
@@ -69,6 +71,7 @@ def too_slow(
     return _infeasible(
         scenario,
         market,
+        notes,
         binding="response_time",
         reason=reason + ".",
         relaxations=(relaxation,),
@@ -103,6 +106,7 @@ def over_budget(
     market: Market,
     judged: Judged,
     profiles: tuple[Profile, ...],
+    notes: tuple[str, ...],
     *,
     today: datetime.date,
 ) -> Infeasible:
@@ -137,6 +141,7 @@ def over_budget(
     return _infeasible(
         scenario,
         market,
+        notes,
         binding="budget",
         reason=(
             f"The cheapest fleet that meets the limit costs ${cost:,.2f} a month, ${cost - budget:,.2f} over the "
@@ -156,6 +161,7 @@ def over_budget(
 def _infeasible(
     scenario: Scenario,
     market: Market,
+    notes: tuple[str, ...],
     *,
     binding: str,
     reason: str,
@@ -182,7 +188,7 @@ def _infeasible(
             "best_effort": best_effort,
             "served_frac": served_frac,
             "fastest_idle_cpu_s": market.fastest_idle_cpu_s,
-            "warnings": (),
+            "warnings": notes,
             "rejections": market.rejections,
             "evidence": evidence_of(provenance_lines, profiles),
             "provenance": provenance_of(provenance_lines, market, profiles, scenario.seed, today=today, gap=gap),

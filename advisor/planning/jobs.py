@@ -23,9 +23,9 @@ def plan_jobs(scenario: JobScenario, profiles: tuple[Profile, ...], *, today: da
     """
     by_id = {profile.profile_id: profile for profile in profiles}
     used = []
-    for index, option in enumerate(scenario.options):
+    for index, option in enumerate(scenario.jobs.options):
         profile = by_id.get(option.profile)
-        place = f"options[{index}].profile"
+        place = f"jobs.options[{index}].profile"
         if profile is None:
             fitting = [known.profile_id for known in profiles if known.model.name == scenario.model]
             raise InputError(
@@ -38,14 +38,16 @@ def plan_jobs(scenario: JobScenario, profiles: tuple[Profile, ...], *, today: da
                 place, option.profile, f"a profile of {scenario.model}; this one is of {profile.model.name}"
             )
         used.append(profile)
-    answers = tuple(_answer(scenario, option, profile) for option, profile in zip(scenario.options, used, strict=True))
+    answers = tuple(
+        _answer(scenario, option, profile) for option, profile in zip(scenario.jobs.options, used, strict=True)
+    )
     precisions = {profile.model.precision or "an unstated precision" for profile in used}
     warnings = []
     if len(precisions) > 1:
         warnings.append(f"Options run {' and '.join(sorted(precisions))}: check your accuracy.")
     if all(answer.bottleneck == "network" for answer in answers):
         warnings.append("Every option waits for its data: a faster network helps, a faster processor does not.")
-    feasible = any(_suffices(answer) for answer in answers)
+    feasible = any(map(_suffices, scenario.jobs.options, answers))
     return JobPlan(
         schema_version=1,
         status="plan" if feasible else "infeasible",
@@ -54,7 +56,7 @@ def plan_jobs(scenario: JobScenario, profiles: tuple[Profile, ...], *, today: da
         warnings=tuple(warnings),
         evidence=tuple(
             EvidenceLine(what=f"speed of {option.name}: profile {profile.profile_id}", evidence=profile.evidence)
-            for option, profile in zip(scenario.options, used, strict=True)
+            for option, profile in zip(scenario.jobs.options, used, strict=True)
         ),
         provenance=Provenance(
             version=__version__,
@@ -71,27 +73,29 @@ def plan_jobs(scenario: JobScenario, profiles: tuple[Profile, ...], *, today: da
     )
 
 
-def _suffices(answer: JobAnswer) -> bool:
-    """Whether the option can meet the window: with the nodes owned, or with nodes that can be had."""
-    return answer.nodes_needed is not None
+def _suffices(option: NodeOption, answer: JobAnswer) -> bool:
+    """Whether the option meets the window: with the nodes owned, or with more that the scenario gives a rent for."""
+    if answer.nodes_needed is None:
+        return False
+    return option.owned_count >= answer.nodes_needed or option.price_usd_per_h is not None
 
 
 def _answer(scenario: JobScenario, option: NodeOption, profile: Profile) -> JobAnswer:
     speed, assumptions, extrapolated = _node_speed(option, profile)
     time = job_time(
-        scenario.data_gb_per_job,
-        scenario.data_mb_per_item,
+        scenario.jobs.data_gb_per_job,
+        scenario.jobs.data_mb_per_item,
         items_per_s=speed,
-        network_mb_per_s=scenario.network_mb_per_s,
-        fixed_s=scenario.fixed_s,
+        network_mb_per_s=scenario.jobs.network_mb_per_s,
+        fixed_s=scenario.jobs.fixed_s,
     )
-    per_node = jobs_per_node(scenario.window_h, time.total_s)
-    needed = nodes_needed(scenario.jobs_per_day, per_node)
+    per_node = jobs_per_node(scenario.jobs.window_h, time.total_s)
+    needed = nodes_needed(scenario.jobs.jobs_per_day, per_node)
     nodes = option.owned_count or needed
-    busy_h = scenario.jobs_per_day * time.total_s / SECONDS_PER_HOUR
+    busy_h = scenario.jobs.jobs_per_day * time.total_s / SECONDS_PER_HOUR
     energy = (
-        energy_kwh(option.power_w, busy_h, scenario.pue)
-        if option.power_w is not None and scenario.pue is not None
+        energy_kwh(option.power_w, busy_h, scenario.jobs.pue)
+        if option.power_w is not None and scenario.jobs.pue is not None
         else None
     )
     cost, basis = _cost(scenario, option, needed, energy)
@@ -109,7 +113,7 @@ def _answer(scenario: JobScenario, option: NodeOption, profile: Profile) -> JobA
         owned_count=option.owned_count,
         slack_h=None
         if nodes is None
-        else slack_h(scenario.jobs_per_day, nodes, job_s=time.total_s, window_h=scenario.window_h),
+        else slack_h(scenario.jobs.jobs_per_day, nodes, job_s=time.total_s, window_h=scenario.jobs.window_h),
         most_jobs_per_day=(nodes or 0) * per_node,
         busy_node_h_per_day=busy_h,
         energy_kwh_per_day=energy,
@@ -145,15 +149,18 @@ def _node_speed(option: NodeOption, profile: Profile) -> tuple[float, list[str],
         return option.replicas * rates[best], assumptions, extrapolated
     rate = max((_rate(cell) for cell in profile.cells), default=0.0)
     if rate == 0.0:
-        raise InputError("options.profile", option.profile, "a profile with a service time or a throughput")
-    return (
-        option.replicas * rate / (1 + PUBLISHED_ERROR_FRAC),
-        [
-            f"throughput of {profile.evidence.kind} profiles is taken as known within ±{PUBLISHED_ERROR_FRAC:.0%}, the slow end is used",
-            "the source does not state the batch size; jobs are taken to run at it",
-        ],
-        False,
-    )
+        raise InputError("jobs.options.profile", option.profile, "a profile with a service time or a throughput")
+    assumptions = [
+        f"throughput of {profile.evidence.kind} profiles is taken as known within ±{PUBLISHED_ERROR_FRAC:.0%}, the slow end is used",
+        "the source does not state the batch size; jobs are taken to run at it",
+    ]
+    if profile.device.kind == "cpu":
+        if option.replicas != 1:
+            raise InputError(
+                "jobs.options.replicas", option.replicas, f"1: {option.profile} gives the throughput of a whole host"
+            )
+        assumptions.append("the throughput is that of the whole host")
+    return option.replicas * rate / (1 + PUBLISHED_ERROR_FRAC), assumptions, False
 
 
 def _rate(cell: Cell) -> float:
@@ -171,8 +178,8 @@ def _cost(
         rented = max(0, needed - option.owned_count)
         total += rented * usd_per_month(option.price_usd_per_h)
         parts.append(f"rent of {rented} nodes for 730 h")
-    if energy is not None and scenario.tariff_usd_per_kwh is not None:
-        total += energy * days_per_month() * scenario.tariff_usd_per_kwh
+    if energy is not None and scenario.jobs.tariff_usd_per_kwh is not None:
+        total += energy * days_per_month() * scenario.jobs.tariff_usd_per_kwh
         parts.append("energy of the busy hours, PUE included")
     if not parts:
         return None, "the scenario states neither a rent nor watts with tariff and PUE"

@@ -104,11 +104,16 @@ def build_market(
     wanted = frozenset(
         device
         for machine in machines
-        for device in (machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures)
+        for device in (machine.name, *(machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures))
     )
     fitting = fitting_profiles(workload, profiles)
     answers = device_answers(workload, fitting, catalog, wanted, progress)
     verdicts = {machine.key: judge(machine, workload, answers) for machine in machines}
+    unpriced = sorted({profile.device.gpu_id for profile in fitting if profile.device.gpu_id is not None} - wanted)
+    rejections = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejection)]
+    rejections += [
+        Rejection(machine_type=gpu, reason="no price in the regions allowed, though profiled") for gpu in unpriced
+    ]
     pairs = sorted(
         ((offer, verdict) for offer in offers if isinstance(verdict := verdicts[offer.machine_type], Candidate)),
         key=lambda pair: (pair[0].price_usd_per_h, pair[0].key),
@@ -127,28 +132,21 @@ def build_market(
             for answer in options
             if isinstance(answer, Served)
         },
-        rejections=tuple(verdict for verdict in verdicts.values() if isinstance(verdict, Rejection)),
+        rejections=tuple(rejections),
         fastest_idle_cpu_s=_fastest_idle_cpu(
-            answers,
-            workload,
-            frozenset(profile.profile_id for profile in fitting if profile.device.kind == "cpu"),
+            answers, workload, frozenset(device for machine in machines for device in machine.microarchitectures)
         ),
     )
 
 
 def _fastest_idle_cpu(
-    answers: dict[str, list[Served | Missed]], workload: Workload, cpu_profiles: frozenset[str]
+    answers: dict[str, list[Served | Missed]], workload: Workload, generations: frozenset[str]
 ) -> float | None:
     idle = []
-    for device, options in answers.items():
-        for option in options:
-            if isinstance(option, Served) and option.curve.profile_id in cpu_profiles:
+    for generation in generations & answers.keys():
+        for option in answers[generation]:
+            if isinstance(option, Served):
                 idle.append(idle_percentile_s(option.curve.at_slow_end(), workload.sla.percentile))
-            if isinstance(option, Missed) and option.idle_response_s is not None and not _is_gpu(device):
+            elif option.idle_response_s is not None:
                 idle.append(option.idle_response_s)
     return min(idle, default=None)
-
-
-def _is_gpu(device: str) -> bool:
-    """GPU identifiers are written in capitals (T4, A100-SXM-80GB), microarchitectures are not (zen3)."""
-    return device[:1].isupper()

@@ -40,13 +40,13 @@ def plan_online(
     if not market.offers:
         slow = [rejection for rejection in market.rejections if rejection.idle_response_s is not None]
         if slow:
-            return too_slow(scenario, workload, market, profiles, catalog, regions, today=today)
-        return no_profiles(scenario, market, profiles, today=today)
+            return too_slow(scenario, workload, market, profiles, catalog, regions, notes, today=today)
+        return no_profiles(scenario, market, profiles, notes, today=today)
     progress("simulating the fleet")
     judged = judged_fleet(market, workload, demand_rps, scenario.seed)
     cost = round(sum(line.cost_usd_per_month for line in judged.lines), 2)
     if scenario.budget_usd_per_month is not None and cost > scenario.budget_usd_per_month + PRICED_ROUNDING_USD:
-        return over_budget(scenario, workload, market, judged, profiles, today=today)
+        return over_budget(scenario, workload, market, judged, profiles, notes, today=today)
     answer, p99_s = answer_workload(market, judged.lines, workload)
     progress("comparing with the alternatives")
     steps, best_cpu, best_gpu = break_even(market, demand_rps)
@@ -55,6 +55,7 @@ def plan_online(
         status="plan",
         scenario=scenario,
         demand_rps=demand_rps,
+        asked_rps=judged.asked_rps,
         fleet=judged.lines,
         cost_usd_per_month=cost,
         p99_response_s=p99_s,

@@ -53,7 +53,7 @@ def _line_warnings(line: FleetLine, catalog: Catalog, profile: Profile) -> list[
             f"{line.label} hosts {line.replicas} replicas; the profile measured fewer than half as many together, "
             "so memory bandwidth on the full host is extrapolated."
         )
-    machine = catalog.by_key[f"{line.region.split('/', 1)[0]}/{line.machine_type}"]
+    machine = catalog.by_key[line.machine_key]
     if machine.legacy:
         sentences.append(f"{line.label} is hardware that current frameworks no longer support.")
     if profile.status == "partial":
@@ -95,7 +95,7 @@ def assumptions_of(lines: tuple[FleetLine, ...], market: Market, scenario: Scena
         candidate = next(
             candidate
             for offer, candidate in zip(market.offers, market.candidates, strict=True)
-            if offer.machine_type.endswith("/" + line.machine_type) and offer.region == line.region
+            if (offer.machine_type, offer.region) == (line.machine_key, line.region)
         )
         sentences += [f"{line.label}: {sentence}." for sentence in candidate.assumptions]
     return tuple(dict.fromkeys(sentences))

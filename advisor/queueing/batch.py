@@ -24,76 +24,90 @@ Array = NDArray[np.float64]
 _CHAIN_POINTS = 32
 """Points of ξ_b used for the number of arrivals during a service: it depends on ξ only through a smooth average."""
 
+_MOST_STATES = 1500
+"""States that one long service may add to the chain: a dense solve grows with their cube."""
+
 
 @dataclass(frozen=True)
 class Noise:
-    """Distribution of ξ, the service time divided by its mean, as quantile points of equal or unequal weight.
+    """Distribution of ξ, the service time divided by its mean: uniform on each of several intervals.
 
     Attributes
     ----------
-    points
-        Increasing values, mean 1 under the weights.
+    lower, upper
+        Ends of the intervals, increasing and not overlapping; equal ends are an atom.
     weights
-        Probabilities, sum 1.
+        Probability of each interval; Σ weights · midpoint = 1.
     """
 
-    points: Array
+    lower: Array
+    upper: Array
     weights: Array
+
+    @property
+    def points(self) -> Array:
+        """Midpoints of the intervals."""
+        return (self.lower + self.upper) / 2
 
     @property
     def scv(self) -> float:
         """Squared coefficient of variation, Var ξ."""
-        return max(0.0, float(self.weights @ self.points**2) - 1.0)
+        second = self.points**2 + (self.upper - self.lower) ** 2 / 12
+        return max(0.0, float(self.weights @ second) - 1.0)
+
+    @property
+    def edges(self) -> Array:
+        """Ends of all intervals in order; the distribution function is linear between them."""
+        return np.column_stack((self.lower, self.upper)).ravel()
+
+    @property
+    def cumulative(self) -> Array:
+        """P(ξ ≤ edge): flat between intervals, rising on them."""
+        above = np.minimum(np.cumsum(self.weights), 1.0)
+        return np.column_stack((np.concatenate(([0.0], above[:-1])), above)).ravel()
 
     def cdf(self, x: Array) -> Array:
-        """P(ξ ≤ x): each point's weight is spread evenly between the midpoints to its neighbours."""
-        if self.points.size == 1:
-            reached: Array = (x >= self.points[0] * (1 - 1e-12)).astype(np.float64)
-            return reached
-        middle = (self.points[1:] + self.points[:-1]) / 2
-        edges = np.concatenate(([2 * self.points[0] - middle[0]], middle, [2 * self.points[-1] - middle[-1]]))
-        return np.interp(x, edges, np.concatenate(([0.0], np.cumsum(self.weights))))
+        """P(ξ ≤ x), continuous from the right."""
+        return np.interp(x * (1 + 1e-12), self.edges, self.cumulative, left=0.0, right=1.0)
 
     def condensed(self, count: int) -> "Noise":
-        """Fewer points with the same mean: runs of neighbours merged, so that the tail keeps its share of points."""
-        if self.points.size <= count:
-            return self
-        group = np.arange(self.points.size) * count // self.points.size
+        """At most so many atoms with the same mean: runs of neighbours merged, so that the tail keeps its share."""
+        if self.weights.size <= count:
+            return make_noise(self.points, self.points, self.weights)
+        group = np.arange(self.weights.size) * count // self.weights.size
         weights, sums = np.zeros(count), np.zeros(count)
         np.add.at(weights, group, self.weights)
         np.add.at(sums, group, self.weights * self.points)
         used = weights > 0
-        return Noise(sums[used] / weights[used], weights[used])
+        return make_noise(sums[used] / weights[used], sums[used] / weights[used], weights[used])
 
 
-def make_noise(points: Array, weights: Array) -> Noise:
-    """Noise with mean 1 from any positive points and weights."""
-    order = np.argsort(points)
-    weights = weights[order] / weights.sum()
-    points = points[order]
-    return Noise(points / float(weights @ points), weights)
+def make_noise(lower: Array, upper: Array, weights: Array) -> Noise:
+    """Noise with mean 1 from increasing intervals and their weights; equal ends are atoms."""
+    weights = weights / weights.sum()
+    mean = float(weights @ (lower + upper)) / 2
+    return Noise(lower / mean, upper / mean, weights)
 
 
 def no_noise() -> Noise:
     """ξ = 1: deterministic service."""
-    return Noise(np.ones(1), np.ones(1))
+    return Noise(np.ones(1), np.ones(1), np.ones(1))
 
 
 def lognormal_noise(scv: float) -> Noise:
-    """Lognormal ξ with mean 1 and the given SCV; the means of 192 quantile intervals, finer in the tail.
+    """Lognormal ξ with mean 1 and the given SCV, on 192 intervals of equal length in the normal score.
 
-    The interval means are exact: E[ξ; a < ξ ≤ b] = Φ((ln b)/σ - σ/2) - Φ((ln a)/σ - σ/2) with σ² = ln(1 + SCV).
+    σ² = ln(1 + SCV), ln ξ = σz - σ²/2, z from -4 to 5 + σ: equal steps of z keep the tail as fine as the centre. What
+    lies outside, below one in a million, is put into the outermost intervals.
     """
     if scv <= 0:
         return no_noise()
     sigma = float(np.sqrt(np.log1p(scv)))
-    # Equal steps in the normal score keep the tail as fine as the centre.
     score = np.linspace(-4.0, 5.0 + sigma, 193)
-    score[0], score[-1] = -np.inf, np.inf
-    weights = np.diff(ndtr(score))
-    means = np.diff(ndtr(score - sigma))
-    used = weights > 0
-    return make_noise(means[used] / weights[used], weights[used])
+    edges = np.exp(sigma * score - sigma * sigma / 2)
+    below = ndtr(score)
+    below[0], below[-1] = 0.0, 1.0
+    return make_noise(edges[:-1], edges[1:], np.diff(below))
 
 
 @dataclass(frozen=True)
@@ -288,8 +302,9 @@ def solve_batch_queue(arrival_rate_rps: float, batch_time_s: Array, noise: tuple
         return None
     coarse = [law.condensed(_CHAIN_POINTS) for law in noise]
     decay = 1 / _growth_root(arrival_rate_rps * times[-1], size, coarse[-1])
-    # Variable service mixes decay rates: the single one of the closure holds only further out.
-    longest = 3 * size + 120 + int(500 * min(2.0, noise[-1].scv))
+    # The single decay rate of the closure holds only beyond what one long service brings in.
+    joined = arrival_rate_rps * max(float(time * law.points[-1]) for time, law in zip(times, noise, strict=True))
+    longest = 3 * size + 120 + int(min(2 * joined, _MOST_STATES))
     last = int(min(34 / -np.log(decay) + 2 * size + 10, longest)) if decay > 0 else 2 * size + 10
     arrivals = np.vstack(
         [
@@ -315,7 +330,7 @@ def solve_batch_queue(arrival_rate_rps: float, batch_time_s: Array, noise: tuple
     target = np.zeros(last + 1)
     target[0] = 1.0
     left = np.linalg.solve(system, target)
-    extra = int(min(np.ceil(37 / -np.log(decay)), 20_000)) if decay > 0 else 0
+    extra = int(min(np.ceil(37 / -np.log(decay)), 4_000_000)) if decay > 0 else 0
     left = np.concatenate((left, left[-1] * decay ** np.arange(1, extra + 1)))
     left = np.clip(left, 0.0, None)
     return BatchQueue(arrival_rate_rps, times, noise, left / left.sum())

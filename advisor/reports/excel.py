@@ -26,9 +26,14 @@ def result_xlsx(result: Plan | Infeasible | JobPlan) -> bytes:
     """Workbook as bytes; opening it needs no network and runs no text as a formula."""
     buffer = io.BytesIO()
     book = xlsxwriter.Workbook(buffer, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False})
-    book.set_properties({"title": headline(result)[:250], "comments": f"program version {result.provenance.version}"})
-    # The file is a function of the plan: same plan, same bytes.
-    book.set_properties({"created": pd.Timestamp(result.provenance.today).to_pydatetime()})
+    book.set_properties(
+        {
+            "title": headline(result)[:250],
+            "comments": f"program version {result.provenance.version}",
+            # The file is a function of the plan: same plan, same bytes.
+            "created": pd.Timestamp(result.provenance.today).to_pydatetime(),
+        }
+    )
     styles = _Styles(book)
     match result:
         case Plan():
@@ -119,7 +124,12 @@ def _reasons(result: Plan | Infeasible | JobPlan) -> list[str]:
             found = [*([budget] if budget else []), *why(result), simulation_sentence(result)]
             return [*found, *result.warnings, *result.assumptions]
         case Infeasible():
-            return [relaxation.sentence for relaxation in result.relaxations]
+            found = [relaxation.sentence for relaxation in result.relaxations]
+            if result.cheapest:
+                found.append(
+                    "The machines above are the cheapest fleet that meets the other limits; it breaks this one."
+                )
+            return [*found, *result.warnings]
         case JobPlan():
             notes = [f"{answer.name}: {sentence}." for answer in result.answers for sentence in answer.assumptions]
             return [*result.warnings, *notes]

@@ -77,31 +77,39 @@ def _against_other_kind(plan: Plan) -> str:
     other, other_cost = ("GPU", plan.best_gpu_usd_per_month) if kind == "cpu" else ("CPU", plan.best_cpu_usd_per_month)
     if other_cost is not None:
         saving = 1 - plan.cost_usd_per_month / other_cost
-        if saving < TIE_FRAC:
+        if abs(saving) < TIE_FRAC:
             return f"; the best all-{other} fleet costs the same within {TIE_FRAC:.0%}."
-        return f", {saving:.0%} cheaper than the best all-{other} fleet."
-    limit = milliseconds(plan.workloads[0].limit_s)
-    if other == "CPU" and plan.fastest_idle_cpu_s is not None:
-        return f". No CPU fleet meets {limit}: the fastest profiled CPU needs {milliseconds(plan.fastest_idle_cpu_s)} even when idle."
+        return f", {abs(saving):.0%} {'cheaper' if saving > 0 else 'dearer'} than the best all-{other} fleet."
+    limit_s, idle_s = plan.workloads[0].limit_s, plan.fastest_idle_cpu_s
+    if other == "CPU" and idle_s is not None and idle_s > limit_s:
+        return f". No CPU fleet meets {milliseconds(limit_s)}: the fastest profiled CPU needs {milliseconds(idle_s)} even when idle."
     return f". No {other} with a profile is in the running."
 
 
 def break_even_sentence(steps: BreakEven) -> str:
-    """From which rate on a GPU pays, and up to which a CPU does."""
+    """From which rate on which kind of machine is cheaper."""
     end = rate(steps.up_to_rps)
     if not steps.winners:
         kind = "CPU" if steps.cpu else "GPU"
         return f"Only {kind} fleets are in the running, so there is no break-even."
-    first_gpu, last_cpu = steps.first_gpu_win_rps, steps.last_cpu_win_rps
-    if first_gpu is None:
-        return f"CPU fleets are cheaper at every rate up to {end}."
-    if last_cpu is None:
-        return f"GPU fleets are cheaper at every rate up to {end}."
-    if last_cpu <= first_gpu:
-        return f"CPU fleets are cheaper up to {rate(last_cpu)}, GPU fleets from {rate(first_gpu)} on (looked at up to {end})."
+    wins = [span for span in steps.winners if span.winner != "tie"]
+    if not wins:
+        return f"CPU and GPU fleets cost the same at every rate up to {end}."
+    first, last = wins[0], wins[-1]
+    names = {"cpu": "CPU", "gpu": "GPU"}
+    changes = [index for index in range(1, len(wins)) if wins[index].winner != wins[index - 1].winner]
+    if not changes:
+        return f"{names[first.winner]} fleets are never dearer at any rate up to {end}."
+    if len(changes) == 1:
+        before, after = wins[changes[0] - 1], wins[changes[0]]
+        return (
+            f"{names[before.winner]} fleets are cheaper up to {rate(before.to_rps)}, {names[after.winner]} fleets from "
+            f"{rate(after.from_rps)} on (looked at up to {end})."
+        )
+    low, high = wins[changes[0] - 1].to_rps, wins[changes[-1]].from_rps
     return (
-        f"CPU fleets are cheaper up to {rate(first_gpu)}; between {rate(first_gpu)} and {rate(last_cpu)} it alternates because machines "
-        f"come whole; above, GPU fleets are cheaper (looked at up to {end})."
+        f"{names[first.winner]} fleets are cheaper up to {rate(low)}, {names[last.winner]} fleets from {rate(high)} on; "
+        f"between, it alternates because machines come whole (looked at up to {end})."
     )
 
 
@@ -138,26 +146,30 @@ def why(plan: Plan) -> tuple[str, ...]:
     """Reasons for the fleet, line by line, then proof, break-even and routing."""
     sentences = [_line_reason(line) for line in plan.fleet]
     gap = plan.provenance.mip_gap_frac
-    proof = (
-        "proven cheapest"
-        if gap is not None and gap < 1e-6
-        else f"within {gap:.2%} of the cheapest"
-        if gap is not None
-        else "not proven"
+    proof = "proven cheapest" if gap is not None and gap < 1e-6 else f"within {gap or 0:.2%} of the cheapest"
+    enlarged = (
+        f" for a capacity of {rate(plan.asked_rps)}, raised because the simulator objected to less"
+        if plan.asked_rps > plan.demand_rps
+        else ""
     )
     sentences.append(
-        f"Among all offers in the regions allowed it is {proof} ({plan.provenance.solver}), with one workload and unlimited stock."
+        f"Among all offers in the regions allowed it is {proof}{enlarged} ({plan.provenance.solver}), with one workload and unlimited stock."
     )
-    sentences += [likely_sentence(plan), break_even_sentence(plan.break_even)]
+    return (*sentences, likely_sentence(plan), break_even_sentence(plan.break_even), _routing_sentence(plan))
+
+
+def _routing_sentence(plan: Plan) -> str:
     gain = plan.routing_gain
     if gain is not None:
-        sentences.append(
+        return (
             f"Routing is random. With one queue shared by all replicas {gain.count} machines would do "
             f"(simulated {milliseconds(gain.value_s)} ± {milliseconds(gain.ci95_s)}), {money(gain.saves_usd_per_month)} a month less."
         )
-    else:
-        sentences.append("Routing is random; a queue shared by all replicas would not save a machine here.")
-    return tuple(sentences)
+    if len(plan.fleet) > 1:
+        return "Routing is random; a shared queue was not looked at, since the fleet has several types of machines."
+    if plan.fleet[0].count == 1:
+        return "Routing is random; with one machine a better router cannot save any."
+    return "Routing is random; a queue shared by all replicas would not save a machine here."
 
 
 def _line_reason(line: FleetLine) -> str:
@@ -172,7 +184,7 @@ def _line_reason(line: FleetLine) -> str:
 
 
 def _jobs_headline(plan: JobPlan) -> str:
-    jobs = f"{plan.scenario.jobs_per_day:g} jobs a day in {plan.scenario.window_h:g} h"
+    jobs = f"{plan.scenario.jobs.jobs_per_day:g} jobs a day in {plan.scenario.jobs.window_h:g} h"
     return f"{jobs}: " + "; ".join(job_sentence(answer) for answer in plan.answers) + "."
 
 

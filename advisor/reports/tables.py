@@ -15,29 +15,46 @@ from advisor.units import s_to_ms
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
+FLEET_COLUMNS = [
+    "Machine",
+    "Region",
+    "Offer",
+    "Count",
+    "Price (USD/h each)",
+    "Cost (USD/month)",
+    "Traffic (req/s)",
+    "Capacity under the limit (req/s)",
+    "Saturation (%)",
+    "Replicas each",
+    "Batch cap",
+    "Precision",
+    "Profile",
+    "Price date",
+]
+
+
 def fleet_table(lines: tuple[FleetLine, ...]) -> pd.DataFrame:
     """Fleet, one row per line."""
-    return pd.DataFrame(
-        [
-            {
-                "Machine": line.label,
-                "Region": line.region,
-                "Offer": line.offer.replace("_", " "),
-                "Count": line.count,
-                "Price (USD/h each)": line.price_usd_per_h,
-                "Cost (USD/month)": line.cost_usd_per_month,
-                "Traffic (req/s)": round(line.rate_rps, 2),
-                "Capacity under the limit (req/s)": round(line.capacity_rps, 2),
-                "Saturation (%)": round(100 * line.saturation_frac, 1),
-                "Replicas each": line.replicas,
-                "Batch cap": line.max_batch,
-                "Precision": line.precision or "not stated",
-                "Profile": line.profile_id,
-                "Price date": line.price_date.isoformat(),
-            }
-            for line in lines
-        ]
-    )
+    rows = [
+        {
+            "Machine": line.label,
+            "Region": line.region,
+            "Offer": line.offer.replace("_", " "),
+            "Count": line.count,
+            "Price (USD/h each)": line.price_usd_per_h,
+            "Cost (USD/month)": line.cost_usd_per_month,
+            "Traffic (req/s)": round(line.rate_rps, 2),
+            "Capacity under the limit (req/s)": round(line.capacity_rps, 2),
+            "Saturation (%)": round(100 * line.saturation_frac, 1),
+            "Replicas each": line.replicas,
+            "Batch cap": line.max_batch,
+            "Precision": line.precision or "not stated",
+            "Profile": line.profile_id,
+            "Price date": line.price_date.isoformat(),
+        }
+        for line in lines
+    ]
+    return pd.DataFrame(rows, columns=FLEET_COLUMNS)
 
 
 def alternatives_table(plan: Plan) -> pd.DataFrame:
@@ -239,7 +256,7 @@ def result_csv(result: Plan | Infeasible | JobPlan) -> bytes:
         case Plan():
             table = fleet_table(result.fleet)
         case Infeasible():
-            table = fleet_table(result.best_effort)
+            table = fleet_table(result.cheapest)
     return frame_csv(table)
 
 

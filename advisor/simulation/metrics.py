@@ -4,12 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from advisor.simulation.engine import simulate_pool
-
-Array = NDArray[np.float64]
+from advisor.simulation.engine import ServiceLaw, simulate_pool
 
 REPLICATIONS = 20
 """Independent runs: enough for a Student interval, few enough for each to be long."""
@@ -25,13 +22,13 @@ class PoolInput:
         Poisson rate at each replica [1/s].
     traffic_share
         Part of all requests that this pool answers.
-    service_s
-        Row b-1: equally likely service times of a batch of b [s].
+    service
+        Service times per batch size.
     """
 
     rate_per_replica_rps: float
     traffic_share: float
-    service_s: Array
+    service: ServiceLaw
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def simulate_fleet(
         responses = [
             simulate_pool(
                 pool.rate_per_replica_rps,
-                pool.service_s,
+                pool.service,
                 servers=1,
                 requests=math.ceil(requests / REPLICATIONS * pool.traffic_share),
                 rng=np.random.Generator(np.random.PCG64(streams[replication * len(pools) + index])),

@@ -18,6 +18,19 @@ def read_profile(content: str | bytes, *, file: str) -> Profile:
     return parse_record(Profile, content, file=file)
 
 
+def read_profile_file(path: Path) -> Profile:
+    """Profile from a file.
+
+    Raises
+    ------
+    InputError
+        When the file is missing or does not fit.
+    """
+    if not path.is_file():
+        raise InputError("profile", path.name, "a profile file that exists")
+    return read_profile(path.read_bytes(), file=path.name)
+
+
 def read_profiles(folder: Path) -> tuple[Profile, ...]:
     """All profiles below a folder, in order of their file names.
 
@@ -28,7 +41,7 @@ def read_profiles(folder: Path) -> tuple[Profile, ...]:
     """
     found: dict[str, Profile] = {}
     for path in sorted(folder.rglob("*.json")):
-        profile = read_profile(path.read_bytes(), file=path.name)
+        profile = read_profile_file(path)
         if profile.profile_id in found:
             raise InputError("profile_id", profile.profile_id, "a name that no other profile has", file=path.name)
         found[profile.profile_id] = profile

@@ -92,7 +92,11 @@ def read_scenario(path: Path, overrides: tuple[str, ...] = ()) -> Scenario | Job
     """
     if not path.is_file():
         raise InputError("scenario", path.name, "a scenario file that exists")
-    return parse_scenario(path.read_text(encoding="utf-8"), overrides, file=path.name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("content", "bytes that are no text", "UTF-8 text", file=path.name) from error
+    return parse_scenario(text, overrides, file=path.name)
 
 
 def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str) -> Scenario | JobScenario:
@@ -114,10 +118,7 @@ def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str) -> 
     for override in overrides:
         _override(document, override)
     if "jobs" in document:
-        jobs = document.pop("jobs")
-        if not isinstance(jobs, dict):
-            raise InputError("jobs", jobs, "a mapping of fields", file=file)
-        return parse_record(JobScenario, json.dumps({**document, **jobs}, default=str), file=file)
+        return parse_record(JobScenario, json.dumps(document, default=str), file=file)
     return parse_record(ScenarioFile, json.dumps(document, default=str), file=file).to_scenario()
 
 
@@ -146,4 +147,7 @@ def _override(document: dict[str, Any], override: str) -> None:
         place = place.setdefault(parent, {})
         if not isinstance(place, dict):
             raise InputError("--set", override, "a path of fields; one on the way is a value")
-    place[last] = yaml.safe_load(value)
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise InputError("--set", override, "a value in YAML, such as 500 or [fp32, fp16]") from error

@@ -12,14 +12,12 @@ from advisor.units import s_to_ms
 
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
 LINES = ((BLUE, "solid"), (VERMILION, "dash"), (GREEN, "dot"), (GREY, "dashdot"))
-HEIGHT_PX = 440
+HEIGHT_PX = 400
 MOST_TICKS = 9
 NO_TOOLBAR = {"displayModeBar": False}
 
 
-def break_even_figure(
-    steps: BreakEven, demand_rps: float, cost_usd: float, budget_usd: float | None
-) -> go.Figure:
+def break_even_figure(steps: BreakEven, demand_rps: float, cost_usd: float, budget_usd: float | None) -> go.Figure:
     """Cost of the cheapest all-CPU, all-GPU and mixed fleets against traffic, and where the plan stands."""
     figure = go.Figure()
     start, end = max(1e-3, min(1.0, demand_rps / 10)), max(steps.up_to_rps, demand_rps)
@@ -72,9 +70,7 @@ def break_even_figure(
     return figure
 
 
-def staircase_points(
-    stairs: Sequence[Step], start_rps: float, end_rps: float
-) -> tuple[list[float], list[float]]:
+def staircase_points(stairs: Sequence[Step], start_rps: float, end_rps: float) -> tuple[list[float], list[float]]:
     """Points whose vertical-then-horizontal line is the staircase between two rates.
 
     Examples

@@ -87,9 +87,7 @@ def _more(model: str, profiles: tuple[Profile, ...]) -> tuple[int, list[str], in
     """Draw the inputs that most people leave alone: headroom, precisions, length of texts."""
     infos = [profile.model for profile in profiles if profile.model.name == model]
     precisions = sorted({info.precision for info in infos if info.precision is not None})
-    lengths = {
-        str(length): length for length in sorted({info.sequence_length or 0 for info in infos}) if length
-    }
+    lengths = {str(length): length for length in sorted({info.sequence_length or 0 for info in infos}) if length}
     with st.expander("More: headroom, precision, length of texts"):
         columns = st.columns(3)
         headroom = columns[0].number_input(

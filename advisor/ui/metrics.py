@@ -16,7 +16,7 @@ class Metric(NamedTuple):
 
 
 def plan_metrics(plan: Plan) -> tuple[Metric, ...]:
-    """Cost to the cent, predicted and simulated percentile, load."""
+    """Cost to the cent, predicted and simulated percentile, capacity used."""
     answer, verdict, budget = plan.workloads[0], plan.simulation, plan.scenario.budget_usd_per_month
     percentile = f"p{answer.percentile * 100:g}"
     machines = sum(line.count for line in plan.fleet)
@@ -41,9 +41,9 @@ def plan_metrics(plan: Plan) -> tuple[Metric, ...]:
             f"From {verdict.requests:,} simulated requests, with the 95 % interval.",
         ),
         Metric(
-            "Load at the peak",
-            f"{max(line.saturation_frac for line in plan.fleet):.0%}",
+            "Capacity used",
+            f"{max(line.rate_rps / line.capacity_rps for line in plan.fleet):.0%}",
             f"{machines} machine{'' if machines == 1 else 's'}",
-            "Traffic over what the busiest machines could do without any limit on time.",
+            "Peak traffic over what the machines sustain within the time limit; above 100 % answers come late.",
         ),
     )

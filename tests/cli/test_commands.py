@@ -21,8 +21,14 @@ HANG_S = 300
 def advisor(*arguments, **options):
     """Run ``python -m advisor`` and wait for it."""
     return subprocess.run(
-        [sys.executable, "-m", "advisor", *map(str, arguments)], capture_output=True, text=True, timeout=HANG_S, cwd=ROOT, **options,
-    )  # fmt: skip
+        [sys.executable, "-m", "advisor", *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        cwd=ROOT,
+        **options,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,7 @@ def model(tmp_path_factory):
 
 
 def test_plan_prints_headline_fleet_reasons_and_verdict(tmp_path):
-    """plan prints the answer and writes the files asked for; all say the same cost."""
+    """Plan prints the answer and writes the files asked for; all say the same cost."""
     files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "xlsx")}
     options = [part for kind, path in files.items() for part in (f"--{kind}", path)]
     done = advisor("plan", SCENARIOS / "resnet-online.yaml", *options)
@@ -123,8 +129,11 @@ def test_interrupted_profile_is_partial_and_valid(model, tmp_path):
     out = tmp_path / "partial.json"
     process = subprocess.Popen(
         [sys.executable, "-m", "advisor", "profile", str(model), "-o", str(out), "--budget", "60s"],
-        stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "COLUMNS": "200"},
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200"},
+    )
     try:
         seen = 0
         for line in process.stderr:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from advisor.domain.workload import JobScenario, NodeOption
+from advisor.domain.workload import BatchJobs, JobScenario, NodeOption
 from advisor.economics.jobs import energy_kwh, job_time, jobs_per_node, nodes_needed, slack_h
 from advisor.errors import InputError
 from advisor.planning import plan
@@ -12,10 +12,14 @@ from tests.conftest import TODAY, cpu_profile, gpu_profile
 def scenario(*options, **fields):
     """Night batch of 20 GB jobs."""
     known = {
-        "schema_version": 1, "name": "night", "model": "net", "jobs_per_day": 1000.0, "data_gb_per_job": 20.0,
-        "data_mb_per_item": 0.1, "window_h": 7.0, "fixed_s": 60.0, "network_mb_per_s": 120.0,
+        "jobs_per_day": 1000.0,
+        "data_gb_per_job": 20.0,
+        "data_mb_per_item": 0.1,
+        "window_h": 7.0,
+        "fixed_s": 60.0,
+        "network_mb_per_s": 120.0,
     }
-    return JobScenario(**(known | fields), options=options)
+    return JobScenario(schema_version=1, name="night", model="net", jobs=BatchJobs(**(known | fields), options=options))
 
 
 def test_twenty_gigabytes_over_a_gigabit_link():
@@ -60,7 +64,9 @@ def test_network_bound_options_are_told_that_a_gpu_does_not_help(small_profiles)
 
 def test_cost_only_as_far_as_the_scenario_states_it(small_profiles):
     """Without watts, tariff and PUE there is no cost; with them there is energy; with a rent, the nodes missing."""
-    bare = plan(scenario(NodeOption(name="a", profile="net-cpu", owned_count=0, replicas=64)), small_profiles, None, today=TODAY)
+    bare = plan(
+        scenario(NodeOption(name="a", profile="net-cpu", owned_count=0, replicas=64)), small_profiles, None, today=TODAY
+    )
     assert bare.answers[0].cost_usd_per_month is None
     priced = scenario(
         NodeOption(name="a", profile="net-cpu", owned_count=2, replicas=64, power_w=400.0, price_usd_per_h=1.0),
@@ -76,7 +82,10 @@ def test_cost_only_as_far_as_the_scenario_states_it(small_profiles):
 def test_a_job_longer_than_the_window_needs_no_count(small_profiles):
     """When not even one job fits, the option says so instead of a number of nodes."""
     result = plan(
-        scenario(NodeOption(name="a", profile="net-cpu", owned_count=0, replicas=1), window_h=0.5), small_profiles, None, today=TODAY
+        scenario(NodeOption(name="a", profile="net-cpu", owned_count=0, replicas=1), window_h=0.5),
+        small_profiles,
+        None,
+        today=TODAY,
     )
     assert result.answers[0].nodes_needed is None
     assert result.status == "infeasible"
@@ -95,9 +104,30 @@ def test_throughput_only_profiles_serve_jobs():
 def test_wrong_profiles_are_refused(small_profiles):
     """An option that names an unknown profile, or one of another model, is refused with what is allowed."""
     night = scenario(NodeOption(name="a", profile="nowhere", owned_count=0, replicas=1))
-    with pytest.raises(InputError, match=r"options\[0\].profile is 'nowhere'"):
+    with pytest.raises(InputError, match=r"jobs.options\[0\].profile is 'nowhere'"):
         plan(night, small_profiles, None, today=TODAY)
     other = cpu_profile({1: 0.1}, model="other", profile_id="other")
     night = scenario(NodeOption(name="a", profile="other", owned_count=0, replicas=1))
     with pytest.raises(InputError, match="this one is of other"):
         plan(night, (other,), None, today=TODAY)
+
+
+def test_a_throughput_of_a_whole_host_is_not_multiplied():
+    """A CPU profile without batch sizes gives the throughput of the host: more replicas than one are refused."""
+    source = cpu_profile({1: 0.01}, profile_id="host")
+    cell = source.cells[0].model_copy(
+        update={"batch_size": None, "service_mean_s": None, "throughput_rps": 110.0, "concurrency": None}
+    )
+    profile = source.model_copy(update={"cells": (cell,)})
+    answer = plan(
+        scenario(NodeOption(name="h", profile="host", owned_count=1, replicas=1)), (profile,), None, today=TODAY
+    ).answers[0]
+    assert answer.items_per_s == pytest.approx(100.0)
+    with pytest.raises(InputError, match="whole host"):
+        plan(scenario(NodeOption(name="h", profile="host", owned_count=1, replicas=2)), (profile,), None, today=TODAY)
+
+
+def test_too_few_owned_nodes_without_a_rent_do_not_suffice(small_profiles):
+    """Nodes that are neither owned nor to be rented leave the question without an answer."""
+    short = scenario(NodeOption(name="a", profile="net-cpu", owned_count=1, replicas=64))
+    assert plan(short, small_profiles, None, today=TODAY).status == "infeasible"

@@ -217,7 +217,8 @@ def test_old_prices_are_called_old(small_profiles):
 def test_extrapolated_hosts_are_marked_and_avoided_at_equal_cost(small_profiles):
     """More than twice the replicas measured together is marked; at equal cost the measured size is preferred."""
     world = make_catalog(
-        [machine("c.small"), machine("c.huge", vcpus=16.0, memory_gib=64.0)], [offer("c.small", 0.08), offer("c.huge", 0.64)]
+        [machine("c.small"), machine("c.huge", vcpus=16.0, memory_gib=64.0)],
+        [offer("c.small", 0.08), offer("c.huge", 0.64)],
     )
     result = plan(question(rate=60.0), small_profiles[:1], world, today=TODAY)
     assert all(not line.extrapolated for line in result.fleet)
@@ -263,3 +264,22 @@ def test_shared_queue_needs_no_more_machines(ask):
     assert gain is not None
     assert gain.count < result.fleet[0].count
     assert gain.value_s <= 0.12
+
+
+def test_a_profile_of_the_very_type_admits_a_burstable_machine(small_catalog, small_profiles):
+    """Burstable types are refused, unless a profile was measured on that very type."""
+    measured = small_profiles[0].model_copy(
+        update={
+            "profile_id": "net-burst",
+            "device": small_profiles[0].device.model_copy(update={"machine_type": "b.burst"}),
+        }
+    )
+    result = plan(question(rate=5.0), (*small_profiles, measured), small_catalog, today=TODAY)
+    assert {line.machine_type for line in result.fleet} == {"b.burst"}
+
+
+def test_a_profiled_gpu_without_an_offer_is_shown(small_catalog, small_profiles):
+    """A GPU with a profile but without a price is listed as such, never dropped."""
+    extra = gpu_profile({1: 0.004}, gpu_id="L99", profile_id="net-l99")
+    result = plan(question(rate=5.0), (*small_profiles, extra), small_catalog, today=TODAY)
+    assert {rejection.machine_type: rejection.reason for rejection in result.rejections}["L99"].startswith("no price")

@@ -18,9 +18,17 @@ from advisor.store.scenarios import read_scenario
 from tests.conftest import TODAY, machine, offer, question
 
 PROMISED = {
-    "status", "headline", "fleet", "cost_usd_per_month", "p99_response_s", "workloads", "simulation", "mip_gap_frac",
-    "rejections", "evidence",
-}  # fmt: skip
+    "status",
+    "headline",
+    "fleet",
+    "cost_usd_per_month",
+    "p99_response_s",
+    "workloads",
+    "simulation",
+    "mip_gap_frac",
+    "rejections",
+    "evidence",
+}
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,10 @@ def test_shipped_profiles_hold_four_measured_models():
         ({"colour": "blue"}, "colour is 'blue'; allowed: no such field"),
         ({"cells": []}, "cells"),
         ({"profile_id": "Bad Name"}, "profile_id is 'Bad Name'"),
-        ({"evidence": {"kind": "guessed", "source": "x", "date": None}}, "evidence.kind is 'guessed'; allowed: 'measured'"),
+        (
+            {"evidence": {"kind": "guessed", "source": "x", "date": None}},
+            "evidence.kind is 'guessed'; allowed: 'measured'",
+        ),
     ],
 )
 def test_one_sentence_names_the_field(change, sentence):

@@ -82,12 +82,12 @@ def test_one_sentence_for_a_bad_value(override, sentence):
 )
 def test_what_is_no_scenario_is_refused(text, sentence):
     """A file that is not a scenario gets one sentence, too."""
-    with pytest.raises(InputError, match="bad.yaml") as caught:
+    with pytest.raises(InputError, match=r"bad\.yaml") as caught:
         parse_scenario(text, file="bad.yaml")
     assert sentence in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     """The file that does not exist is named."""
-    with pytest.raises(InputError, match="nowhere.yaml"):
+    with pytest.raises(InputError, match=r"nowhere\.yaml"):
         read_scenario(tmp_path / "nowhere.yaml")

@@ -117,8 +117,8 @@ def test_service_times_are_drawn_in_milliseconds_per_configuration() -> None:
     lines = [trace for trace in figure.data if trace.name.startswith("mean")]
     assert len(lines) == len({(cell.threads, cell.concurrency) for cell in profile.cells})
     drawn_ms = sorted(y for line in lines for y in line.y)
-    assert drawn_ms == pytest.approx(sorted(1000 * cell.service_mean_s for cell in profile.cells))
-    assert list(figure.layout.xaxis.tickvals) == sorted({cell.batch_size for cell in profile.cells})
+    assert drawn_ms == pytest.approx(sorted(1000 * (cell.service_mean_s or 0) for cell in profile.cells))
+    assert list(figure.layout.xaxis.tickvals) == sorted({cell.batch_size or 0 for cell in profile.cells})
 
 
 @pytest.mark.parametrize(

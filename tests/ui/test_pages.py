@@ -139,6 +139,15 @@ def test_a_model_that_was_only_uploaded_can_be_chosen() -> None:
     assert set(page.dataframe[0].value["Profile"]) == {"our-classifier-zen3"}
 
 
+def test_what_cannot_be_read_is_said_in_one_sentence() -> None:
+    """A refusal from below is a sentence on the page, never a traceback."""
+    page = AppTest.from_file(MAIN, default_timeout=TIMEOUT_S)
+    page.session_state["uploaded_profiles"] = {"torn": "{"}
+    page.run()
+    assert not page.exception
+    assert [error.value.split(" is ")[0] for error in page.error] == ["torn: content"]
+
+
 def test_shipped_profiles_are_listed_and_filtered() -> None:
     """Each shipped file is a row; a choice of model leaves its rows."""
     page = profiles_page()

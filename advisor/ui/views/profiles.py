@@ -19,9 +19,7 @@ EVIDENCE = ("measured", "imported", "published", "estimated")
 def page() -> None:
     """Draw the page."""
     st.title("Profiles", anchor=False)
-    st.markdown(
-        "How fast each model runs on each machine. Measure yours on your machine, then load the file here:"
-    )
+    st.markdown("How fast each model runs on each machine. Measure yours on your machine, then load the file here:")
     st.code("python -m advisor profile MODEL.onnx -o profile.json", language="bash", wrap_lines=True)
     _upload()
     st.header("All profiles", anchor=False)
@@ -29,9 +27,7 @@ def page() -> None:
     if not shown:
         st.info("No profile fits this choice.")
         return
-    show_frame(
-        profiles_table(shown), key="profiles_table", alt="Profiles", first=("Model", "Device", "Precision")
-    )
+    show_frame(profiles_table(shown), key="profiles_table", alt="Profiles", first=("Model", "Device", "Precision"))
     names = [profile.profile_id for profile in shown]
     one = st.selectbox("Look at one", names, key="profiles_one", persist_state="session")
     _one(next(profile for profile in shown if profile.profile_id == one))
@@ -57,9 +53,7 @@ def _upload() -> None:
         name, model = profile.profile_id, profile.model.name
         instead = ", instead of the shipped one," if name in shipped else ""
         st.success(
-            markdown(
-                f"{file.name}: {name} is in use{instead} for {model}. Choose {model} on the Recommend page."
-            ),
+            markdown(f"{file.name}: {name} is in use{instead} for {model}. Choose {model} on the Recommend page."),
             icon=":material/check_circle:",
         )
     mine = sorted(session.uploaded_profiles())

@@ -1,12 +1,8 @@
 """Recommend: traffic, limit, budget and place in; the fleet, why, what else, and files to take away out."""
 
-import functools
-
 import streamlit as st
 
 from advisor.domain.plan import Infeasible, Plan
-from advisor.errors import AdvisorError
-from advisor.reports.excel import result_xlsx
 from advisor.reports.sentences import (
     break_even_sentence,
     budget_sentence,
@@ -15,17 +11,8 @@ from advisor.reports.sentences import (
     simulation_sentence,
     why,
 )
-from advisor.reports.tables import (
-    alternatives_table,
-    break_even_table,
-    evidence_table,
-    fleet_table,
-    rejection_summary,
-    rejection_table,
-    result_csv,
-    result_json,
-)
-from advisor.ui import session
+from advisor.reports.tables import alternatives_table, break_even_table, fleet_table
+from advisor.ui import sections, session
 from advisor.ui.charts import NO_TOOLBAR, break_even_figure
 from advisor.ui.forms import scenario_form
 from advisor.ui.frames import show_frame
@@ -36,14 +23,10 @@ FIRST = ("Machine", "Count", "Cost (USD/month)")
 
 
 def page() -> None:
-    """Draw the page: the headline first, charts last."""
+    """Draw the page: the headline first, then why, then the chart and what else could be had."""
     st.title("What should we run it on?", anchor=False)
-    try:
-        scenario = scenario_form(session.first_scenario(), session.all_profiles(), session.catalog())
-        result = session.answer(scenario)
-    except AdvisorError as error:
-        st.error(markdown(str(error)), icon=":material/error:")
-        return
+    scenario = scenario_form(session.first_scenario(), session.all_profiles(), session.catalog())
+    result = session.answer(scenario)
     match result:
         case Plan():
             _plan(result)
@@ -61,6 +44,28 @@ def _plan(plan: Plan) -> None:
         budget = budget_sentence(plan)
         if budget:
             st.success(markdown(budget), icon=":material/check_circle:")
+    _metrics(plan)
+    sections.warnings(plan)
+    st.subheader("The fleet", anchor=False)
+    show_frame(fleet_table(plan.fleet), key="fleet", alt="Machines of the fleet", first=FIRST)
+    st.markdown(markdown(simulation_sentence(plan)))
+    sections.downloads(plan)
+    st.subheader("Why this fleet", anchor=False)
+    st.markdown(bullets(tuple(reason for reason in why(plan) if reason != crossing)))
+    _break_even(plan)
+    st.subheader("What else could be had", anchor=False)
+    if plan.alternatives:
+        show_frame(alternatives_table(plan), key="alternatives", alt="Fleets of other machines", first=FIRST)
+    else:
+        st.markdown("No other machine type with a profile meets the limits.")
+    sections.evidence(plan)
+    with st.expander(f"Assumptions ({len(plan.assumptions)})"):
+        st.markdown(bullets(plan.assumptions))
+    sections.rejections(plan)
+
+
+def _metrics(plan: Plan) -> None:
+    """Four in a row on a desk, two on a phone."""
     with st.container(horizontal=True, key="metrics"):
         for metric in plan_metrics(plan):
             st.metric(
@@ -72,84 +77,12 @@ def _plan(plan: Plan) -> None:
                 delta_arrow="off",
                 border=True,
                 height="stretch",
-                width="stretch",
             )
-    _warnings(plan)
-    st.subheader("The fleet", anchor=False)
-    show_frame(fleet_table(plan.fleet), key="fleet", alt="Machines of the fleet", first=FIRST)
-    st.markdown(markdown(simulation_sentence(plan)))
-    _downloads(plan)
-    st.subheader("Why this fleet", anchor=False)
-    st.markdown(bullets(tuple(reason for reason in why(plan) if reason != crossing)))
-    _evidence(plan)
-    st.subheader("What else could be had", anchor=False)
-    show_frame(
-        alternatives_table(plan), key="alternatives", alt="Cheapest fleets of other machines", first=FIRST
-    )
-    _break_even(plan)
-    _details(plan)
-
-
-def _infeasible(result: Infeasible) -> None:
-    with st.container(border=True, key="headline"):
-        st.header("No fleet meets all limits", anchor=False)
-        st.error(markdown(headline(result)), icon=":material/block:")
-        if result.relaxations:
-            st.markdown("What would help:")
-            st.markdown(bullets(tuple(relaxation.sentence for relaxation in result.relaxations)))
-    _warnings(result)
-    if result.best_effort:
-        st.subheader(f"Within the limits: {result.served_frac:.0%} of the traffic in time", anchor=False)
-        show_frame(
-            fleet_table(result.best_effort), key="best_effort", alt="Fleet that serves the most", first=FIRST
-        )
-    if result.cheapest:
-        st.subheader("Cheapest fleet without the budget", anchor=False)
-        show_frame(
-            fleet_table(result.cheapest), key="cheapest", alt="Cheapest fleet over budget", first=FIRST
-        )
-        _downloads(result)
-        _evidence(result)
-    _details(result)
-
-
-def _warnings(result: Plan | Infeasible) -> None:
-    if result.warnings:
-        st.warning(bullets(result.warnings), icon=":material/warning:")
-
-
-def _downloads(result: Plan | Infeasible) -> None:
-    name = f"fleet_{result.scenario.name}_{result.provenance.today.isoformat()}"
-    with st.container(horizontal=True, key="downloads"):
-        for label, key, kind, build in (
-            (
-                "Excel",
-                "xlsx",
-                "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-                result_xlsx,
-            ),
-            ("CSV", "csv", "text/csv", result_csv),
-            ("JSON", "json", "application/json", result_json),
-        ):
-            st.download_button(
-                label,
-                functools.partial(build, result),
-                f"{name}.{key}",
-                kind,
-                on_click="ignore",
-                key=key,
-                icon=":material/download:",
-            )
-
-
-def _evidence(result: Plan | Infeasible) -> None:
-    st.subheader("Where the numbers come from", anchor=False)
-    show_frame(evidence_table(result), key="evidence", alt="Evidence of each number", first=("Evidence",))
 
 
 def _break_even(plan: Plan) -> None:
-    st.subheader("Where a GPU starts to pay", anchor=False)
     steps, budget = plan.break_even, plan.scenario.budget_usd_per_month
+    st.subheader("Where a GPU starts to pay" if steps.winners else "Cost against traffic", anchor=False)
     st.plotly_chart(
         break_even_figure(steps, plan.demand_rps, plan.cost_usd_per_month, budget),
         key="break_even",
@@ -162,11 +95,20 @@ def _break_even(plan: Plan) -> None:
         show_frame(break_even_table(steps), key="break_even_table", alt="Steps of the chart")
 
 
-def _details(result: Plan | Infeasible) -> None:
-    if isinstance(result, Plan):
-        with st.expander(f"Assumptions ({len(result.assumptions)})"):
-            st.markdown(bullets(result.assumptions))
-    with st.expander(f"Not in the running: {len(result.rejections)} machine types, with reasons"):
-        summary, all_of_them = rejection_summary(result.rejections), rejection_table(result.rejections)
-        show_frame(summary, key="rejection_summary", alt="Reasons and how many machine types each took out")
-        show_frame(all_of_them, key="rejections", alt="Machine types not in the running")
+def _infeasible(result: Infeasible) -> None:
+    with st.container(border=True, key="headline"):
+        st.header("No fleet meets all limits", anchor=False)
+        st.error(markdown(headline(result)), icon=":material/block:")
+        if result.relaxations:
+            st.markdown("What would help:")
+            st.markdown(bullets(tuple(relaxation.sentence for relaxation in result.relaxations)))
+    sections.warnings(result)
+    if result.best_effort:
+        st.subheader(f"Within the limits: {result.served_frac:.0%} of the traffic in time", anchor=False)
+        show_frame(fleet_table(result.best_effort), key="best_effort", alt="Fleet that serves the most", first=FIRST)
+    if result.cheapest:
+        st.subheader("Cheapest fleet without the budget", anchor=False)
+        show_frame(fleet_table(result.cheapest), key="cheapest", alt="Cheapest fleet over budget", first=FIRST)
+        sections.downloads(result)
+        sections.evidence(result)
+    sections.rejections(result)
