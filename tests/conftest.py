@@ -1,6 +1,7 @@
 """Small worlds that tests share: one catalog, made-up profiles with known service times."""
 
 import datetime
+import os
 
 import pytest
 from hypothesis import settings
@@ -9,6 +10,9 @@ from advisor.domain.evidence import Evidence
 from advisor.domain.machine import Catalog, CpuIdRule, MachineType, Offer
 from advisor.domain.profile import Cell, CpuIdentity, Device, ModelInfo, Profile, RuntimeInfo
 from advisor.store.scenarios import online_scenario
+
+# Small matrices: threads of the linear algebra library would only wait for each other. Set before numpy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The same examples on every run; these machines are too noisy for a deadline.
 settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=60)

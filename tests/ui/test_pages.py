@@ -9,6 +9,7 @@ from advisor.store.paths import PROFILES, ROOT
 
 MAIN = ROOT / "advisor" / "ui" / "main.py"
 TIMEOUT_S = 180
+pytestmark = pytest.mark.xdist_group("pages")  # one worker, so that the first page and its plan are made once
 SHIPPED = PROFILES / "resnet50-fp32-zen3-onnxruntime.json"
 
 

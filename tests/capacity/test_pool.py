@@ -1,0 +1,124 @@
+"""Capacity of a replica: the largest rate under the SLA, monotone in everything it should be."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisor.capacity.curve import histogram_noise, lognormal_scv, service_curves, why_no_curve
+from advisor.capacity.pool import best_capacity, cap_capacity, idle_percentile_s, response_time, saturated_rps
+from advisor.domain.profile import Histogram
+from advisor.queueing.batch import lognormal_noise
+from tests.conftest import cpu_profile, gpu_profile
+
+base_times = st.floats(min_value=0.002, max_value=0.05)
+slopes = st.floats(min_value=0.02, max_value=1.0)
+
+
+def curve(first_s=0.01, slope=0.3, sizes=(1, 2, 4, 8), **fields):
+    """Curve of a GPU profile whose batch time grows by a share of the first per item."""
+    return service_curves(gpu_profile({b: first_s * (1 + slope * (b - 1)) for b in sizes}, **fields))[0].at_slow_end()
+
+
+@settings(max_examples=12)
+@given(base_times, slopes, st.floats(min_value=1.3, max_value=8.0), st.floats(min_value=1.05, max_value=3.0))
+def test_a_looser_limit_never_lowers_the_capacity(first, slope, limit, factor):
+    """More time to answer sustains at least the same rate."""
+    found = curve(first, slope)
+    limit_s = limit * float(found.batch_time_s[0])
+    tight, loose = best_capacity(found, 0.99, limit_s), best_capacity(found, 0.99, factor * limit_s)
+    assert loose.rate_rps >= tight.rate_rps * (1 - 3e-3)
+
+
+@settings(max_examples=12)
+@given(base_times, slopes, st.floats(min_value=1.3, max_value=6.0), st.floats(min_value=1.02, max_value=2.0))
+def test_slower_service_never_raises_the_capacity(first, slope, limit, factor):
+    """Longer service times sustain at most the same rate under the same limit."""
+    limit_s = limit * first * 1.2
+    fast, slow = curve(first, slope), curve(first * factor, slope)
+    assert best_capacity(slow, 0.99, limit_s).rate_rps <= best_capacity(fast, 0.99, limit_s).rate_rps * (1 + 3e-3)
+
+
+@settings(max_examples=10)
+@given(slopes, st.floats(min_value=1.5, max_value=6.0), st.sampled_from([1, 2, 4, 8]))
+def test_capacity_is_where_the_percentile_meets_the_limit(slope, limit, cap):
+    """At the capacity the percentile is within the limit; a few percent above it is not, unless saturation binds."""
+    found = curve(0.01, slope)
+    limit_s = limit * float(found.batch_time_s[0])
+    capacity = cap_capacity(found, cap, 0.99, limit_s)
+    if capacity.rate_rps == 0:
+        assert response_time(found, cap, 1e-3).tail(limit_s) >= 0.01 * (1 - 1e-9) or limit_s < idle_percentile_s(
+            found, 0.99
+        )
+        return
+    assert response_time(found, cap, capacity.rate_rps).tail(limit_s) <= 0.01 * (1 + 1e-6)
+    if not capacity.stability_limited:
+        assert response_time(found, cap, capacity.rate_rps * 1.03).tail(limit_s) > 0.01
+    assert capacity.rate_rps < saturated_rps(found, math.inf)
+
+
+def test_a_stricter_percentile_never_raises_the_capacity():
+    """p99.9 sustains at most what p99 does, and that at most what p95 does."""
+    found = curve(p99_over_mean=1.3)
+    rates = [best_capacity(found, q, 0.06).rate_rps for q in (0.95, 0.99, 0.999)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_capacity_scales_with_time():
+    """Halving all times and the limit doubles the rate."""
+    one, half = curve(0.02), curve(0.01)
+    assert best_capacity(half, 0.99, 0.04).rate_rps == pytest.approx(
+        2 * best_capacity(one, 0.99, 0.08).rate_rps, rel=1e-3
+    )
+
+
+def test_an_idle_server_that_is_too_slow_sustains_nothing():
+    """Below the service time of one item no rate is sustained."""
+    found = curve(0.01)
+    assert best_capacity(found, 0.99, 0.0105).rate_rps == 0.0
+    assert idle_percentile_s(found, 0.99) == pytest.approx(0.0115, rel=1e-6)
+
+
+def test_batches_between_measured_sizes_are_interpolated_and_never_extrapolated():
+    """The curve ends at the largest batch measured and is linear between the sizes measured."""
+    found = service_curves(gpu_profile({1: 0.010, 4: 0.016}))[0]
+    assert found.batch_time_s.tolist() == pytest.approx([0.010, 0.012, 0.014, 0.016])
+
+
+def test_a_larger_batch_that_measured_faster_lasts_as_long():
+    """Noise that makes a larger batch faster is read pessimistically, and said."""
+    found = service_curves(gpu_profile({1: 0.010, 2: 0.009}))[0]
+    assert found.batch_time_s.tolist() == pytest.approx([0.010, 0.010])
+    assert any("taken to last as long" in sentence for sentence in found.assumptions)
+
+
+def test_cpu_profiles_count_only_with_all_cores_busy():
+    """A CPU configuration that left cores idle is not planned with."""
+    profile = cpu_profile({1: 0.05}, threads=1, logical_cpus=4)
+    lonely = profile.model_copy(
+        update={"cells": tuple(cell.model_copy(update={"concurrency": 1}) for cell in profile.cells)}
+    )
+    assert service_curves(profile)
+    assert service_curves(lonely) == ()
+    assert "all cores busy" in why_no_curve(lonely)
+
+
+@given(st.floats(min_value=0.001, max_value=1.5))
+def test_lognormal_through_p99_has_that_p99(scv):
+    """The SCV read off p99/mean gives back the ratio it was read from."""
+    sigma = math.sqrt(math.log1p(scv))
+    ratio = math.exp(2.3263478740408408 * sigma - sigma**2 / 2)
+    assert lognormal_scv(ratio, 0.99) == pytest.approx(scv, rel=1e-6)
+    law = lognormal_noise(scv)
+    assert law.cdf(np.array([ratio]))[0] == pytest.approx(0.99, abs=2e-4)
+
+
+@given(st.lists(st.integers(min_value=0, max_value=50), min_size=1, max_size=40).filter(any), st.integers(-300, 50))
+def test_noise_of_a_histogram_has_mean_one_and_its_spread(counts, first):
+    """The distribution around the mean has mean 1, and as many intervals as bins with calls."""
+    law = histogram_noise(Histogram(first_bin=first, counts=tuple(counts)))
+    assert float(law.weights @ law.points) == pytest.approx(1.0)
+    assert law.weights.size == sum(count > 0 for count in counts)
+    assert law.cdf(np.array([law.upper[-1] * 1.01]))[0] == pytest.approx(1.0)
