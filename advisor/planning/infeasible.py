@@ -119,25 +119,6 @@ def over_budget(
     affordable = most_served(market.program, budget)
     served_rps = min(demand_rps, float(affordable.counts @ market.program.capacity_rps))
     best_effort = fleet_lines(market, affordable, workload, served_rps) if served_rps > 0 else ()
-    rate_now = workload.arrival_rate_rps
-    rate_possible = served_rps / (1 + scenario.headroom_frac)
-    relaxations = [
-        Relaxation(
-            limit="budget_usd_per_month",
-            value_now=budget,
-            value_needed=cost,
-            sentence=f"Raise the budget from ${budget:,.2f} to ${cost:,.2f} a month.",
-        )
-    ]
-    if served_rps > 0:
-        relaxations.append(
-            Relaxation(
-                limit="demand.rate_rps",
-                value_now=rate_now,
-                value_needed=math.floor(rate_possible * 100) / 100,
-                sentence=f"Within the budget {math.floor(rate_possible * 100) / 100:g} of {rate_now:g} requests/s can be served.",
-            )
-        )
     return _infeasible(
         scenario,
         market,
@@ -147,7 +128,7 @@ def over_budget(
             f"The cheapest fleet that meets the limit costs ${cost:,.2f} a month, ${cost - budget:,.2f} over the "
             f"budget of ${budget:,.2f}."
         ),
-        relaxations=tuple(relaxations),
+        relaxations=_budget_relaxations(budget, cost, workload.arrival_rate_rps, served_rps / demand_rps),
         cheapest=judged.lines,
         best_effort=best_effort,
         served_frac=served_rps / demand_rps,
@@ -156,6 +137,28 @@ def over_budget(
         today=today,
         gap=judged.solved.gap_frac,
     )
+
+
+def _budget_relaxations(
+    budget_usd: float, cost_usd: float, rate_rps: float, served_frac: float
+) -> tuple[Relaxation, ...]:
+    """Budget that would do, and rate that the budget does for."""
+    money = Relaxation(
+        limit="budget_usd_per_month",
+        value_now=budget_usd,
+        value_needed=cost_usd,
+        sentence=f"Raise the budget from ${budget_usd:,.2f} to ${cost_usd:,.2f} a month.",
+    )
+    possible = math.floor(rate_rps * served_frac * 100) / 100
+    if possible == 0:
+        return (money,)
+    traffic = Relaxation(
+        limit="demand.rate_rps",
+        value_now=rate_rps,
+        value_needed=possible,
+        sentence=f"Within the budget {possible:g} of {rate_rps:g} requests/s can be served.",
+    )
+    return (money, traffic)
 
 
 def _infeasible(

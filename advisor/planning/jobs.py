@@ -1,7 +1,6 @@
 """Plan for batch jobs: nodes, slack and, as far as the scenario states prices, cost per option."""
 
 import datetime
-import hashlib
 
 from advisor import __version__
 from advisor.capacity.curve import PUBLISHED_ERROR_FRAC, service_curves
@@ -10,6 +9,7 @@ from advisor.domain.profile import Cell, Profile
 from advisor.domain.workload import JobScenario, NodeOption
 from advisor.economics.jobs import days_per_month, energy_kwh, job_time, jobs_per_node, nodes_needed, slack_h
 from advisor.errors import InputError
+from advisor.planning.trace import profile_hash
 from advisor.units import SECONDS_PER_HOUR, usd_per_month
 
 
@@ -41,19 +41,13 @@ def plan_jobs(scenario: JobScenario, profiles: tuple[Profile, ...], *, today: da
     answers = tuple(
         _answer(scenario, option, profile) for option, profile in zip(scenario.jobs.options, used, strict=True)
     )
-    precisions = {profile.model.precision or "an unstated precision" for profile in used}
-    warnings = []
-    if len(precisions) > 1:
-        warnings.append(f"Options run {' and '.join(sorted(precisions))}: check your accuracy.")
-    if all(answer.bottleneck == "network" for answer in answers):
-        warnings.append("Every option waits for its data: a faster network helps, a faster processor does not.")
     feasible = any(map(_suffices, scenario.jobs.options, answers))
     return JobPlan(
         schema_version=1,
         status="plan" if feasible else "infeasible",
         scenario=scenario,
         answers=answers,
-        warnings=tuple(warnings),
+        warnings=_warnings(used, answers),
         evidence=tuple(
             EvidenceLine(what=f"speed of {option.name}: profile {profile.profile_id}", evidence=profile.evidence)
             for option, profile in zip(scenario.jobs.options, used, strict=True)
@@ -62,15 +56,23 @@ def plan_jobs(scenario: JobScenario, profiles: tuple[Profile, ...], *, today: da
             version=__version__,
             today=today,
             seed=0,
-            profile_hashes={
-                profile.profile_id: hashlib.sha256(profile.model_dump_json().encode()).hexdigest() for profile in used
-            },
+            profile_hashes={profile.profile_id: profile_hash(profile) for profile in used},
             oldest_price=None,
             solver="closed form",
             solver_status="exact",
             mip_gap_frac=None,
         ),
     )
+
+
+def _warnings(used: list[Profile], answers: tuple[JobAnswer, ...]) -> tuple[str, ...]:
+    warnings = []
+    precisions = {profile.model.precision or "an unstated precision" for profile in used}
+    if len(precisions) > 1:
+        warnings.append(f"Options run {' and '.join(sorted(precisions))}: check your accuracy.")
+    if all(answer.bottleneck == "network" for answer in answers):
+        warnings.append("Every option waits for its data: a faster network helps, a faster processor does not.")
+    return tuple(warnings)
 
 
 def _suffices(option: NodeOption, answer: JobAnswer) -> bool:

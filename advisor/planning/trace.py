@@ -115,6 +115,11 @@ def evidence_of(lines: tuple[FleetLine, ...], profiles: tuple[Profile, ...]) -> 
     return tuple(found)
 
 
+def profile_hash(profile: Profile) -> str:
+    """SHA-256 of the profile as the tool writes it."""
+    return hashlib.sha256(profile.model_dump_json().encode()).hexdigest()
+
+
 def provenance_of(
     lines: tuple[FleetLine, ...],
     market: Market,
@@ -126,11 +131,7 @@ def provenance_of(
 ) -> Provenance:
     """Versions, hashes and dates that make the plan reproducible."""
     used = {candidate.profile_id for candidate in market.candidates} | {line.profile_id for line in lines}
-    hashes = {
-        profile.profile_id: hashlib.sha256(profile.model_dump_json().encode()).hexdigest()
-        for profile in profiles
-        if profile.profile_id in used
-    }
+    hashes = {profile.profile_id: profile_hash(profile) for profile in profiles if profile.profile_id in used}
     dates = [line.price_date for line in lines]
     return Provenance(
         version=__version__,
