@@ -166,7 +166,7 @@ def lognormal_scv(ratio: float, q: float) -> float:
     Examples
     --------
     >>> round(lognormal_scv(1.5, 0.99), 4)
-    0.0383
+    0.0334
     """
     if ratio <= 1:
         return 0.0

@@ -59,6 +59,8 @@ def first_problem(
     value: Any = problem["input"]
     if kind == "missing":
         value = None
+    if kind == "extra_forbidden" and value is None:
+        value = "null"
     if isinstance(value, (dict, list)):
         value = f"{type(value).__name__} of {len(value)}"
     return InputError((place or field_path)(location), value, _allowed(kind, problem["msg"]), file=file)

@@ -7,11 +7,16 @@ from advisor.domain.machine import Catalog
 from advisor.domain.plan import FleetLine, Infeasible, Rejection, Relaxation
 from advisor.domain.profile import Profile
 from advisor.domain.workload import Scenario, Workload
-from advisor.optimizer.solver import most_served
+from advisor.optimizer.solver import cheapest_fleet, most_served
 from advisor.planning.fleet import Judged, fleet_lines
 from advisor.planning.market import Market, build_market
 from advisor.planning.trace import evidence_of, provenance_of
 from advisor.units import ms_to_s, s_to_ms
+
+MOST_LOOSENING = 10.0
+"""Limits up to this many times the one given are looked at."""
+LOOSENING_STEPS = 5
+"""Halvings of the range in its logarithm: ten to the 1/32 is a step of 7 %."""
 
 
 def no_profiles(
@@ -106,6 +111,8 @@ def over_budget(
     market: Market,
     judged: Judged,
     profiles: tuple[Profile, ...],
+    catalog: Catalog,
+    regions: tuple[str, ...],
     notes: tuple[str, ...],
     *,
     today: datetime.date,
@@ -128,7 +135,10 @@ def over_budget(
             f"The cheapest fleet that meets the limit costs ${cost:,.2f} a month, ${cost - budget:,.2f} over the "
             f"budget of ${budget:,.2f}."
         ),
-        relaxations=_budget_relaxations(budget, cost, workload.arrival_rate_rps, served_rps / demand_rps),
+        relaxations=(
+            *_budget_relaxations(budget, cost, workload.arrival_rate_rps, served_rps / demand_rps),
+            *_looser_limit(workload, demand_rps, budget, profiles, catalog, regions),
+        ),
         cheapest=judged.lines,
         best_effort=best_effort,
         served_frac=served_rps / demand_rps,
@@ -159,6 +169,42 @@ def _budget_relaxations(
         sentence=f"Within the budget {possible:g} of {rate_rps:g} requests/s can be served.",
     )
     return (money, traffic)
+
+
+def _looser_limit(
+    workload: Workload,
+    demand_rps: float,
+    budget_usd: float,
+    profiles: tuple[Profile, ...],
+    catalog: Catalog,
+    regions: tuple[str, ...],
+) -> tuple[Relaxation, ...]:
+    """Limit at which the budget would do, within a few percent and at most ten times the one given; empty if none."""
+    now_ms = s_to_ms(workload.sla.response_time_s)
+
+    def affordable(limit_ms: float) -> bool:
+        sla = workload.sla.model_copy(update={"response_time_s": ms_to_s(limit_ms)})
+        market = build_market(workload.model_copy(update={"sla": sla}), profiles, catalog, regions, lambda _line: None)
+        return bool(market.offers) and cheapest_fleet(market.program, demand_rps).cost_usd <= budget_usd
+
+    low, high = 1.0, MOST_LOOSENING
+    if not affordable(now_ms * high):
+        return ()
+    for _ in range(LOOSENING_STEPS):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if affordable(now_ms * middle) else (middle, high)
+    needed_ms = float(f"{now_ms * high:.3g}")
+    while not affordable(needed_ms):
+        needed_ms = float(f"{needed_ms * 1.01:.3g}")
+    label = workload.sla.label
+    return (
+        Relaxation(
+            limit=f"sla.{label}_ms",
+            value_now=now_ms,
+            value_needed=needed_ms,
+            sentence=f"With a {label} limit of about {needed_ms:,.4g} ms instead of {now_ms:,.4g} ms the budget would do.",
+        ),
+    )
 
 
 def _infeasible(

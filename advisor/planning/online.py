@@ -46,7 +46,7 @@ def plan_online(
     judged = judged_fleet(market, workload, demand_rps, scenario.seed)
     cost = round(sum(line.cost_usd_per_month for line in judged.lines), 2)
     if scenario.budget_usd_per_month is not None and cost > scenario.budget_usd_per_month + PRICED_ROUNDING_USD:
-        return over_budget(scenario, workload, market, judged, profiles, notes, today=today)
+        return over_budget(scenario, workload, market, judged, profiles, catalog, regions, notes, today=today)
     answer, p99_s = answer_workload(market, judged.lines, workload)
     progress("comparing with the alternatives")
     steps, best_cpu, best_gpu = break_even(market, demand_rps)

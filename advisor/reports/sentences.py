@@ -153,7 +153,7 @@ def why(plan: Plan) -> tuple[str, ...]:
         else ""
     )
     sentences.append(
-        f"Among all offers in the regions allowed it is {proof}{enlarged} ({plan.provenance.solver}), with one workload and unlimited stock."
+        f"Among all offers in the regions allowed it is {proof}{enlarged}, for one workload and as many machines as are needed."
     )
     return (*sentences, likely_sentence(plan), break_even_sentence(plan.break_even), _routing_sentence(plan))
 

@@ -88,8 +88,9 @@ def test_a_good_file_is_used_although_a_bad_one_came_with_it(
     )
     expect(page.get_by_test_id("stAlertContentSuccess")).to_contain_text("our-classifier-zen3 is in use")
     page.get_by_role("link", name="Recommend").click()
-    model = page.get_by_role("combobox", name="Model")
-    model.click()
+    expect(headline(page)).to_have_text(HEADLINE)
+    page.wait_for_selector(IDLE)  # a list that opens while the page is still being drawn is closed again
+    page.get_by_role("combobox", name="Model").click()
     page.get_by_role("option", name="our-classifier", exact=True).click()
     expect(page).to_have_url(re.compile("model=our-classifier"))
     expect(headline(page)).to_have_text(HEADLINE)

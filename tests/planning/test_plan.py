@@ -283,3 +283,12 @@ def test_a_profiled_gpu_without_an_offer_is_shown(small_catalog, small_profiles)
     extra = gpu_profile({1: 0.004}, gpu_id="L99", profile_id="net-l99")
     result = plan(question(rate=5.0), (*small_profiles, extra), small_catalog, today=TODAY)
     assert {rejection.machine_type: rejection.reason for rejection in result.rejections}["L99"].startswith("no price")
+
+
+def test_over_budget_names_the_limit_that_the_budget_would_do_for(ask):
+    """With the looser limit named the same budget is enough."""
+    result = ask(rate=30.0, p99_ms=75.0, budget_usd_per_month=250.0, precisions=["fp32"])
+    assert isinstance(result, Infeasible)
+    looser = next(relaxation for relaxation in result.relaxations if relaxation.limit == "sla.p99_ms")
+    assert looser.value_needed > 75.0
+    assert isinstance(ask(rate=30.0, p99_ms=looser.value_needed, budget_usd_per_month=250.0, precisions=["fp32"]), Plan)
