@@ -103,8 +103,8 @@ def test_every_machine_type_is_a_candidate_or_has_a_reason(low, small_catalog):
 
 def test_evidence_and_provenance_name_every_source(low):
     """Each line of the fleet has evidence for its speed and its price; profiles are hashed."""
-    whats = [line.what for line in low.evidence]
-    assert len(whats) == 2 * len(low.fleet)
+    subjects = [line.what for line in low.evidence]
+    assert len(subjects) == 2 * len(low.fleet)
     assert set(low.provenance.profile_hashes) == {"net-cpu", "net-gpu"}
     assert low.provenance.mip_gap_frac == pytest.approx(0.0, abs=1e-6)
 
