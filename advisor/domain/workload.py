@@ -20,6 +20,11 @@ class Sla(Record):
         """Short name, such as p99 or p99.9."""
         return f"p{self.percentile * 100:g}"
 
+    @property
+    def field(self) -> str:
+        """Name of the limit in a scenario file, such as sla.p99_ms or sla.p999_ms."""
+        return f"sla.{self.label.replace('.', '')}_ms"
+
 
 class Workload(Record):
     """One model and the traffic it must answer."""

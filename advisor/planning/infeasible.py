@@ -68,7 +68,7 @@ def too_slow(
         f"needs {idle_ms:.4g} ms even when idle"
     )
     relaxation = Relaxation(
-        limit=f"sla.{label}_ms",
+        limit=workload.sla.field,
         value_now=now_ms,
         value_needed=needed_ms,
         sentence=f"Raise the {label} limit from {now_ms:g} ms to {needed_ms:g} ms, or add the profile of a faster machine.",
@@ -199,7 +199,7 @@ def _looser_limit(
     label = workload.sla.label
     return (
         Relaxation(
-            limit=f"sla.{label}_ms",
+            limit=workload.sla.field,
             value_now=now_ms,
             value_needed=needed_ms,
             sentence=f"With a {label} limit of about {needed_ms:,.4g} ms instead of {now_ms:,.4g} ms the budget would do.",

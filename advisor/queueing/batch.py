@@ -187,7 +187,8 @@ class BatchQueue:
         full = lattice_pmf(self.batch_time_s[-1] * largest.points, largest.weights, step, cells + 2)[:cells]
         size = self.max_batch
         # Requests ahead beyond what can be cleared within t, or that are hardly ever there, never count as served.
-        width = min(size * _most_services(full), self._longest_queue())
+        longest = self._longest_queue()
+        width = min(size * _most_services(full, longest // size + 1), longest)
         ahead = self._found(step, cells, width)
         for start in range(0, ahead.shape[1], size):
             block = ahead[:, start : start + size]
@@ -256,11 +257,11 @@ class BatchQueue:
         return done
 
 
-def _most_services(full: Array) -> int:
-    """One more than the number of full services that can end within the lattice with a probability that matters."""
+def _most_services(full: Array, enough: int) -> int:
+    """One more than the full services that end within the lattice with a probability that matters, up to a bound."""
     services = 1
     done = full
-    while done.sum() > 1e-9:
+    while services < enough and done.sum() > 1e-9:
         done = np.convolve(done, full)[: full.size]
         services += 1
     return services

@@ -176,6 +176,7 @@ def test_nothing_affordable_serves_nothing(ask):
 def test_smallest_limit_that_would_do_is_named(ask):
     """When every machine is too slow, the limit named makes the question feasible and a smaller one does not."""
     result = ask(rate=1.0, p99_ms=2.0)
+    assert result.relaxations[0].limit == "sla.p99_ms"
     assert isinstance(result, Infeasible)
     assert result.binding == "response_time"
     needed = result.relaxations[0].value_needed
