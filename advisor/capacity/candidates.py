@@ -38,6 +38,7 @@ class Missed:
 
     reason: str
     idle_response_s: float | None
+    profile_id: str | None = None
 
 
 Progress = Callable[[str], None]
@@ -75,7 +76,7 @@ def device_answers(
     answers: dict[str, list[Served | Missed]] = {}
     for profile in profiles:
         curves = service_curves(profile)
-        for device in _device_names(profile, catalog) & wanted:
+        for device in device_names(profile, catalog) & wanted:
             if not curves:
                 answers.setdefault(device, []).append(Missed(why_no_curve(profile), None))
             for curve in curves:
@@ -90,19 +91,21 @@ def device_answers(
 
 def _best_of(pairs: list[tuple[ServiceCurve, Profile]], percentile: float, limit_s: float) -> Served | Missed:
     best: Served | None = None
-    idle = math.inf
+    idle, fastest = math.inf, ""
     for curve, profile in pairs:
         slow = curve.at_slow_end()
-        idle = min(idle, idle_percentile_s(slow, percentile))
+        alone = idle_percentile_s(slow, percentile)
+        if alone < idle:
+            idle, fastest = alone, profile.profile_id
         found = best_capacity(slow, percentile, limit_s, at_least=best.capacity.rate_rps if best else 0.0)
         if found.rate_rps > (best.capacity.rate_rps if best else 0.0):
             best = Served(curve, found, profile)
     if best is None:
-        return Missed("answers too slowly even when idle", idle)
+        return Missed("answers too slowly even when idle", idle, fastest)
     return best
 
 
-def _device_names(profile: Profile, catalog: Catalog) -> frozenset[str]:
+def device_names(profile: Profile, catalog: Catalog) -> frozenset[str]:
     """Devices that a profile speaks for: its GPU or CPU generation, and the machine type it was measured on."""
     names = {profile.device.machine_type, profile.device.gpu_id}
     if profile.device.cpu is not None:
@@ -149,15 +152,23 @@ def _judge_devices(
     """A CPU type needs an answer for every generation it may be; a GPU type for one of the forms its name covers."""
     unknown = [device for device in devices if device not in answers]
     if len(unknown) == len(devices) or (unknown and machine.kind == "cpu"):
+        fitting = "fitting " if workload.precisions else ""
         missing = f" ({', '.join(unknown)} not measured)" if machine.kind == "cpu" and len(devices) > 1 else ""
-        return Rejection(machine_type=machine.key, reason=f"no profile of {workload.model} for {name}{missing}")
+        return Rejection(
+            machine_type=machine.key, reason=f"no {fitting}profile of {workload.model} for {name}{missing}"
+        )
     found = [_on_machine(machine, answers[device]) for device in devices if device in answers]
     refused = [answer for answer in found if isinstance(answer, Missed)]
     if refused:
         reason = refused[0].reason
         if refused[0].idle_response_s is not None:
             reason = f"{name} {reason}: {workload.sla.label} {s_to_ms(refused[0].idle_response_s):.4g} ms"
-        return Rejection(machine_type=machine.key, reason=reason, idle_response_s=refused[0].idle_response_s)
+        return Rejection(
+            machine_type=machine.key,
+            reason=reason,
+            idle_response_s=refused[0].idle_response_s,
+            profile_id=refused[0].profile_id,
+        )
     worst = min((answer for answer in found if isinstance(answer, Candidate)), key=lambda answer: answer.capacity_rps)
     extra = []
     if len(devices) > 1:

@@ -14,6 +14,11 @@ MAX_UTILIZATION = 0.98
 """Above this share of the saturated throughput nothing is promised."""
 LEAST_GAIN = 1.05
 """A larger batch cap is tried only when it raises the saturated throughput by this factor."""
+CAPACITY_MARGIN = 0.995
+"""Part of the exact capacity that is promised: a fleet at its promise differs from the limit by more than a simulation
+of a few million requests leaves open."""
+LONGEST_LOOK = 250.0
+"""Limits beyond this many full services are looked at as if they were this long."""
 LARGEST_BATCH = 128
 """Largest batch cap considered: beyond it the measured curves gain less than the wait to fill a batch costs."""
 SEARCH_CELLS = 160
@@ -83,7 +88,10 @@ def cap_capacity(curve: ServiceCurve, max_batch: int, percentile: float, limit_s
     The tail grows with the rate, so its root is found by Brent's method on its logarithm, then moved to the safe side
     by the tolerance.
     """
-    saturated = max_batch / float(curve.batch_time_s[max_batch - 1])
+    full_s = float(curve.batch_time_s[max_batch - 1])
+    saturated = max_batch / full_s
+    # The tail falls with t: looking at an earlier t is on the safe side, and saturation binds long before this one.
+    limit_s = min(limit_s, LONGEST_LOOK * full_s)
     highest = MAX_UTILIZATION * saturated
     lowest = 1e-4 * saturated
     tolerance = 1e-3
@@ -101,7 +109,7 @@ def cap_capacity(curve: ServiceCurve, max_batch: int, percentile: float, limit_s
         rate = math.exp(float(found))
     while excess(rate, CHECK_CELLS) > 0:
         rate *= 1 - 2 * tolerance
-    return Capacity(rate, max_batch, stability_limited=rate == highest)
+    return Capacity(rate * CAPACITY_MARGIN, max_batch, stability_limited=rate == highest)
 
 
 def saturated_rps(curve: ServiceCurve, limit_s: float) -> float:

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from advisor.catalog import load_catalog
-from advisor.cli.catalog import write_bytes
+from advisor.cli.catalog import check_targets, write_bytes
 from advisor.cli.printing import print_table, stdout_console
 from advisor.domain.plan import Infeasible, JobPlan, Plan
 from advisor.planning import plan as plan_scenario
@@ -55,15 +55,18 @@ def plan(
     xlsx: Xlsx = None,
 ) -> None:
     """Recommend the cheapest fleet that answers in time, and say why."""
+    check_targets(json, csv, xlsx)
     question = read_scenario(scenario, tuple(overrides or ()))
     known = {found.profile_id: found for found in read_profiles(PROFILES)}
-    known |= {found.profile_id: found for found in map(read_profile_file, profile or [])}
+    own = {found.profile_id: found for found in map(read_profile_file, profile or [])}
+    known |= own
     with Console(stderr=True).status("planning") as status:
         result = plan_scenario(
             question,
             known.values(),
             load_catalog(DATA),
             today=datetime.datetime.now(datetime.UTC).date(),
+            preferred=frozenset(own),
             progress=lambda line: status.update(f"planning: {line}"),
         )
     if json is not None:
@@ -87,6 +90,10 @@ def _print(result: Plan | Infeasible | JobPlan) -> None:
         case Infeasible():
             for relaxation in result.relaxations:
                 console.print(relaxation.sentence)
+            _print_list("Warnings", result.warnings, console)
+            if result.cheapest:
+                console.print("The cheapest fleet that meets the other limits:")
+                print_table(fleet_table(result.cheapest)[FLEET_COLUMNS])
             if result.best_effort:
                 console.print(f"Within the limit {result.served_frac:.0%} of the demand can be served:")
                 print_table(fleet_table(result.best_effort)[FLEET_COLUMNS])
@@ -113,6 +120,7 @@ def _print_plan(result: Plan, console: Console) -> None:
     _print_list("Why", why(result), console)
     console.print(simulation_sentence(result))
     _print_list("Warnings", result.warnings, console)
+    _print_list("Assumptions", result.assumptions, console)
     console.print("Alternatives", style="bold")
     print_table(alternatives_table(result).drop(columns=["Profile"]))
     _print_rejections(result, console)

@@ -30,6 +30,7 @@ MachineTypeName = Annotated[str | None, typer.Option("--machine-type", help="clo
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print what would be measured and how long it takes")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
 
+LARGEST_BATCH = 65_536
 DEFAULT_BATCHES = "1,2,4,8,16,32"
 DEFAULT_BUDGET = "120s"
 
@@ -95,7 +96,7 @@ def profile(
 
 def _check_targets(output: Path, identifier: str | None) -> None:
     """Refuse what could only fail after the measurement."""
-    if not output.parent.is_dir():
+    if output.is_dir() or not output.parent.is_dir():
         raise InputError("--output", str(output), "a file in a folder that exists")
     if identifier is not None and re.fullmatch(PROFILE_ID, identifier) is None:
         raise InputError("--id", identifier, "small letters, digits, dots, dashes and underscores")
@@ -125,8 +126,8 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
         sizes = tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise InputError("--batches", text, "whole numbers above 0, separated by commas") from error
-    if min(sizes) < 1:
-        raise InputError("--batches", text, "whole numbers above 0, separated by commas")
+    if min(sizes) < 1 or max(sizes) > LARGEST_BATCH:
+        raise InputError("--batches", text, f"whole numbers from 1 to {LARGEST_BATCH}, separated by commas")
     return sizes
 
 

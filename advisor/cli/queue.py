@@ -12,6 +12,9 @@ from advisor.queueing.response import ResponseTime
 from advisor.reports.sentences import milliseconds
 from advisor.units import ms_to_s
 
+HIGHEST_LOAD = 0.999
+LARGEST_SCV = 100.0
+
 Rate = Annotated[float, typer.Option(min=0.0, help="requests per second")]
 Service = Annotated[float, typer.Option("--service-ms", min=0.0, help="mean service time [ms]")]
 Servers = Annotated[int, typer.Option(min=1, help="servers that share one queue")]
@@ -36,8 +39,12 @@ def queue(*, rate: Rate, service_ms: Service, servers: Servers = 1, scv: Scv = 1
 
 
 def _model(rate_rps: float, service_s: float, servers: int, scv: float) -> ResponseTime:
-    if rate_rps <= 0 or service_s <= 0:
-        raise InputError("--rate and --service-ms", f"{rate_rps:g} and {service_s:g}", "numbers above 0")
+    if not (0 < rate_rps < 1e9 and 0 < service_s < 1e6):
+        raise InputError("--rate and --service-ms", f"{rate_rps:g}/s and {service_s:g} s", "finite numbers above 0")
+    if not 0 <= scv <= LARGEST_SCV:
+        raise InputError("--scv", scv, f"a number from 0 to {LARGEST_SCV:g}")
+    if HIGHEST_LOAD < rate_rps * service_s / servers < 1:
+        raise InputError("--rate", rate_rps, f"a load of at most {HIGHEST_LOAD:.1%}: nearer to 1 no figure is reliable")
     if scv == 0:
         return mdc(rate_rps, service_s, servers)
     if scv == 1:

@@ -36,9 +36,9 @@ class Rejection(Record):
     machine_type: str = Field(description="key of the machine type")
     reason: str
     idle_response_s: float | None = Field(
-        default=None,
-        description="percentile of the response time with no other request [s], where the SLA was missed",
+        default=None, description="percentile of the response time with no other request [s], where the SLA was missed"
     )
+    profile_id: str | None = Field(default=None, description="profile that tells so")
 
 
 class FleetLine(Record):
@@ -138,7 +138,9 @@ class BreakEven(Record):
     mixed: tuple[Step, ...] = Field(description="any combination of machines")
     winners: tuple[Winner, ...]
     up_to_rps: float = Field(description="end of the range looked at [1/s]")
-    resolution_usd: float = Field(description="costs are rounded up to this [USD/month]")
+    resolution_usd: float = Field(
+        description="largest rounding up of the price of one machine in the steps [USD/month]"
+    )
 
     @property
     def first_gpu_win_rps(self) -> float | None:

@@ -14,7 +14,7 @@ from advisor.optimizer.formulation import CoveringProgram, undominated
 
 Array = NDArray[np.float64]
 
-LARGEST_TABLE = 2**22
+LARGEST_TABLE = 2**23
 """Entries of the money table; dearer ranges are counted in coarser units."""
 
 
@@ -44,12 +44,17 @@ def _best_rates(cost: NDArray[np.int64], rate: Array, size: int) -> Array:
     return best
 
 
-def money_unit(most_usd: float) -> float:
-    """Unit of money for a range: a cent, or the smallest power of ten cents that fits the table [USD]."""
-    unit = 0.01
-    while most_usd / unit >= LARGEST_TABLE:
-        unit *= 10
-    return unit
+def money_unit(program: CoveringProgram, up_to_rps: float) -> float:
+    """Unit in which money is counted, a whole part of the price of the offer that sustains the most per dollar [USD].
+
+    Fleets of that offer alone are then counted exactly; the other prices are rounded up by less than a unit. It is at
+    most a cent while the table is large enough for the range.
+    """
+    best = int(np.argmax(program.capacity_rps / program.cost_usd))
+    price = float(program.cost_usd[best])
+    most = float((np.ceil(up_to_rps / program.capacity_rps) * program.cost_usd).min())
+    parts = max(1, min(int(np.ceil(price / 0.01)), int(LARGEST_TABLE / (most / price + 1))))
+    return price / parts
 
 
 def staircase(program: CoveringProgram, up_to_rps: float, unit_usd: float) -> Staircase:

@@ -13,7 +13,7 @@ from advisor.domain.plan import Infeasible, JobPlan, Plan
 from advisor.domain.profile import Profile
 from advisor.domain.workload import JobScenario, Scenario
 from advisor.planning.jobs import plan_jobs
-from advisor.planning.market import Progress
+from advisor.planning.market import Progress, prefer
 from advisor.planning.online import plan_online
 
 __all__ = ["Progress", "plan"]
@@ -25,6 +25,7 @@ def plan(
     catalog: Catalog,
     *,
     today: datetime.date,
+    preferred: frozenset[str] = frozenset(),
     progress: Progress | None = None,
 ) -> Plan | Infeasible | JobPlan:
     """Answer a scenario.
@@ -39,6 +40,9 @@ def plan(
         Machine types and offers.
     today
         Date against which prices age.
+    preferred
+        Names of the user's own profiles: where one speaks for a device, other profiles of that model on that device
+        are set aside.
     progress
         Called with a line whenever a step begins.
 
@@ -55,7 +59,8 @@ def plan(
     # The matrices of the queueing models are small: with a thread per core the linear algebra library spends its time
     # waiting for its own threads (measured: fourteen times slower on a busy machine with two cores).
     with threadpool_limits(limits=1, user_api="blas"):
-        return plan_online(scenario, known, catalog, today=today, progress=progress or _silent)
+        chosen = prefer(known, preferred, scenario.workload.model, catalog)
+        return plan_online(scenario, chosen, catalog, today=today, progress=progress or _silent)
 
 
 def _silent(_line: str) -> None:

@@ -2,10 +2,9 @@
 
 import math
 
-import numpy as np
-
 from advisor.domain.plan import Alternative, BreakEven, FleetLine, Step, Winner
 from advisor.optimizer.formulation import CoveringProgram, undominated
+from advisor.optimizer.solver import cheapest_fleet
 from advisor.optimizer.staircase import Staircase, compare, money_unit, staircase
 from advisor.planning.market import Market
 from advisor.units import usd_per_month
@@ -62,28 +61,31 @@ def alternatives(
 
 def break_even(market: Market, demand_rps: float) -> tuple[BreakEven, float | None, float | None]:
     """Cost staircases of all-CPU, all-GPU and any fleets, and what the first two cost at the demand."""
-    cpu, gpu = market.of_kind("cpu"), market.of_kind("gpu")
-    up_to = _range_end(demand_rps, gpu)
-    most = max(_single_type_cost(program, up_to) for program in (cpu, gpu) if program.cost_usd.size)
-    unit = money_unit(most)
-    stairs = {
-        "cpu": staircase(cpu, up_to, unit),
-        "gpu": staircase(gpu, up_to, unit),
-        "mixed": staircase(market.program, up_to, unit),
-    }
-    both = cpu.cost_usd.size > 0 and gpu.cost_usd.size > 0
+    programs = {"cpu": market.of_kind("cpu"), "gpu": market.of_kind("gpu"), "mixed": market.program}
+    up_to = _range_end(demand_rps, programs["gpu"])
+    units = {name: money_unit(program, up_to) for name, program in programs.items() if program.cost_usd.size}
+    stairs = {name: staircase(program, up_to, units.get(name, 1.0)) for name, program in programs.items()}
+    both = "cpu" in units and "gpu" in units
     winners = compare(stairs["cpu"], stairs["gpu"], up_to) if both else ()
     steps = BreakEven(
         cpu=_steps(stairs["cpu"]),
         gpu=_steps(stairs["gpu"]),
         mixed=_steps(stairs["mixed"]),
         winners=tuple(
-            Winner.model_validate({"from_rps": w.from_rps, "to_rps": w.to_rps, "winner": w.winner}) for w in winners
+            Winner.model_validate({"from_rps": span.from_rps, "to_rps": span.to_rps, "winner": span.winner})
+            for span in winners
         ),
         up_to_rps=up_to,
-        resolution_usd=unit,
+        resolution_usd=max(units.values()),
     )
-    return steps, _cost_at(stairs["cpu"], demand_rps), _cost_at(stairs["gpu"], demand_rps)
+    return steps, _cheapest_cost(programs["cpu"], demand_rps), _cheapest_cost(programs["gpu"], demand_rps)
+
+
+def _cheapest_cost(program: CoveringProgram, demand_rps: float) -> float | None:
+    """Cost of the cheapest fleet of one kind [USD/month]; None without any offer."""
+    if program.cost_usd.size == 0:
+        return None
+    return round(cheapest_fleet(program, demand_rps).cost_usd, 2)
 
 
 def _range_end(demand_rps: float, gpu: CoveringProgram) -> float:
@@ -94,18 +96,8 @@ def _range_end(demand_rps: float, gpu: CoveringProgram) -> float:
     return max(4 * demand_rps, min(2 * float(gpu.capacity_rps[cheapest]), 100 * demand_rps))
 
 
-def _single_type_cost(program: CoveringProgram, rate_rps: float) -> float:
-    """Least cost of covering a rate with one type of machine [USD/month]."""
-    return float((np.ceil(rate_rps / program.capacity_rps) * program.cost_usd).min())
-
-
 def _steps(stairs: Staircase) -> tuple[Step, ...]:
     return tuple(
         Step(rate_rps=float(rate), cost_usd_per_month=round(float(cost), 2))
         for rate, cost in zip(stairs.rate_rps, stairs.cost_usd, strict=True)
     )
-
-
-def _cost_at(stairs: Staircase, rate_rps: float) -> float | None:
-    cost = float(stairs.cost_at(np.array([rate_rps]))[0])
-    return None if math.isinf(cost) else round(cost, 2)

@@ -20,7 +20,7 @@ from advisor.units import usd_per_month
 REQUESTS = 2_000_000
 """Requests that judge a fleet at first."""
 MOST_REQUESTS = 8_000_000
-"""Requests at most: while the limit lies inside the interval, the run is repeated four times as long."""
+"""Requests before the simulator objects: while the interval reaches the limit, a run four times as long follows."""
 PERCENTILE_RTOL = 1e-4
 """Predicted percentiles are printed with three digits."""
 ROUTING_REQUESTS = 200_000
@@ -144,7 +144,7 @@ def judged_fleet(market: Market, workload: Workload, demand_rps: float, seed: in
 
 
 def simulate_lines(market: Market, lines: tuple[FleetLine, ...], sla: Sla, seed: int, enlarged: int) -> Simulation:
-    """Simulate a fleet with service times at the slow end of their interval, until the limit is outside the interval.
+    """Simulate a fleet with service times at the slow end of their interval, until its interval is below the limit.
 
     At the most requests the estimate itself decides.
     """
@@ -159,7 +159,7 @@ def simulate_lines(market: Market, lines: tuple[FleetLine, ...], sla: Sla, seed:
     )
     requests = REQUESTS
     p99, value = simulate_fleet(pools, (0.99, sla.percentile), requests=requests, seed=seed)
-    while abs(value.value_s - sla.response_time_s) <= value.ci95_s and requests < MOST_REQUESTS:
+    while value.value_s + value.ci95_s > sla.response_time_s and requests < MOST_REQUESTS:
         requests *= 4
         p99, value = simulate_fleet(pools, (0.99, sla.percentile), requests=requests, seed=seed)
     return Simulation(

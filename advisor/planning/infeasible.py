@@ -2,21 +2,22 @@
 
 import datetime
 import math
+from collections.abc import Callable
 
 from advisor.domain.machine import Catalog
-from advisor.domain.plan import FleetLine, Infeasible, Rejection, Relaxation
+from advisor.domain.plan import EvidenceLine, FleetLine, Infeasible, Relaxation
 from advisor.domain.profile import Profile
-from advisor.domain.workload import Scenario, Workload
+from advisor.domain.workload import Scenario, Sla, Workload
 from advisor.optimizer.solver import cheapest_fleet, most_served
 from advisor.planning.fleet import Judged, fleet_lines
 from advisor.planning.market import Market, build_market
-from advisor.planning.trace import evidence_of, provenance_of
+from advisor.planning.trace import evidence_of, provenance_of, warnings_of
 from advisor.units import ms_to_s, s_to_ms
 
 MOST_LOOSENING = 10.0
 """Limits up to this many times the one given are looked at."""
-LOOSENING_STEPS = 5
-"""Halvings of the range in its logarithm: ten to the 1/32 is a step of 7 %."""
+LOOSENING_STEPS = 7
+"""Halvings of the range in its logarithm: ten to the 1/128 is a step of 2 %."""
 
 
 def no_profiles(
@@ -27,10 +28,7 @@ def no_profiles(
     known = sorted({profile.model.name for profile in profiles})
     of_model = [profile for profile in profiles if profile.model.name == model]
     if of_model:
-        reason = (
-            f"None of the {len(of_model)} profiles of {model} fits the precision, the sequence length or a machine type "
-            "in the regions allowed"
-        )
+        reason = f"None of the {len(of_model)} profiles of {model} fits {_what_excludes(scenario, of_model)}"
     else:
         reason = f"There is no profile of {model} yet; profiles exist for {', '.join(known)}"
     return _infeasible(
@@ -43,6 +41,20 @@ def no_profiles(
         profiles=profiles,
         today=today,
     )
+
+
+def _what_excludes(scenario: Scenario, of_model: list[Profile]) -> str:
+    """Say which choice of the scenario no profile fits, with the values that some profile has."""
+    lengths = sorted(
+        {profile.model.sequence_length for profile in of_model if profile.model.sequence_length is not None}
+    )
+    precisions = sorted({profile.model.precision for profile in of_model if profile.model.precision is not None})
+    asked = scenario.workload
+    if asked.sequence_length is not None and lengths and asked.sequence_length not in lengths:
+        return f"a sequence length of {asked.sequence_length}; there are {', '.join(map(str, lengths))}"
+    if asked.precisions and not set(asked.precisions) & set(precisions):
+        return f"the precisions {', '.join(asked.precisions)}; there are {', '.join(precisions)}"
+    return "the precision and sequence length asked for on a machine type of the regions allowed"
 
 
 def too_slow(
@@ -59,50 +71,38 @@ def too_slow(
     """Every machine type with a profile misses the response-time limit even when idle."""
     slow = [rejection for rejection in market.rejections if rejection.idle_response_s is not None]
     nearest = min(slow, key=lambda rejection: (rejection.idle_response_s or math.inf, rejection.machine_type))
-    needed_s = _smallest_limit(nearest, workload, profiles, catalog, regions)
     label = workload.sla.label
-    now_ms, needed_ms = s_to_ms(workload.sla.response_time_s), s_to_ms(needed_s)
-    idle_ms = s_to_ms(nearest.idle_response_s or math.inf)
+    now_ms, idle_ms = s_to_ms(workload.sla.response_time_s), s_to_ms(nearest.idle_response_s or math.inf)
+    demand_rps = workload.arrival_rate_rps * (1 + scenario.headroom_frac)
+
+    def feasible(limit_ms: float) -> bool:
+        cost = _cost_under(limit_ms, workload, demand_rps, profiles, catalog, regions)
+        return cost is not None and cost <= (scenario.budget_usd_per_month or math.inf)
+
+    needed_ms = _smallest_limit_ms(idle_ms, feasible)
     reason = (
         f"No machine type with a profile meets {label} {now_ms:g} ms: the nearest, {nearest.machine_type}, "
         f"needs {idle_ms:.4g} ms even when idle"
     )
-    relaxation = Relaxation(
-        limit=workload.sla.field,
-        value_now=now_ms,
-        value_needed=needed_ms,
-        sentence=f"Raise the {label} limit from {now_ms:g} ms to {needed_ms:g} ms, or add the profile of a faster machine.",
-    )
+    relaxations = [] if needed_ms is None else [_limit_relaxation(workload.sla, needed_ms)]
     return _infeasible(
         scenario,
         market,
         notes,
         binding="response_time",
         reason=reason + ".",
-        relaxations=(relaxation,),
+        relaxations=tuple(relaxations),
+        evidence=tuple(
+            EvidenceLine(
+                what=f"speed of {nearest.machine_type}: profile {profile.profile_id}", evidence=profile.evidence
+            )
+            for profile in profiles
+            if profile.profile_id == nearest.profile_id
+        ),
         provenance_lines=(),
         profiles=profiles,
         today=today,
     )
-
-
-def _smallest_limit(
-    nearest: Rejection,
-    workload: Workload,
-    profiles: tuple[Profile, ...],
-    catalog: Catalog,
-    regions: tuple[str, ...],
-) -> float:
-    """Smallest limit, in whole milliseconds (tenths below 10 ms), at which some machine type sustains a rate [s]."""
-    idle_ms = s_to_ms(nearest.idle_response_s or math.inf)
-    grain = 0.1 if idle_ms < 10 else 1.0
-    limit_ms = math.ceil(idle_ms / grain + 1e-9) * grain
-    while True:
-        limit_s = ms_to_s(round(limit_ms, 1))
-        relaxed = workload.model_copy(update={"sla": workload.sla.model_copy(update={"response_time_s": limit_s})})
-        if build_market(relaxed, profiles, catalog, regions, lambda _line: None).offers:
-            return limit_s
-        limit_ms += grain
 
 
 def over_budget(
@@ -129,7 +129,7 @@ def over_budget(
     return _infeasible(
         scenario,
         market,
-        notes,
+        notes + warnings_of(judged.lines, market, catalog, profiles, today=today),
         binding="budget",
         reason=(
             f"The cheapest fleet that meets the limit costs ${cost:,.2f} a month, ${cost - budget:,.2f} over the "
@@ -183,27 +183,48 @@ def _looser_limit(
     now_ms = s_to_ms(workload.sla.response_time_s)
 
     def affordable(limit_ms: float) -> bool:
-        sla = workload.sla.model_copy(update={"response_time_s": ms_to_s(limit_ms)})
-        market = build_market(workload.model_copy(update={"sla": sla}), profiles, catalog, regions, lambda _line: None)
-        return bool(market.offers) and cheapest_fleet(market.program, demand_rps).cost_usd <= budget_usd
+        cost = _cost_under(limit_ms, workload, demand_rps, profiles, catalog, regions)
+        return cost is not None and cost <= budget_usd
 
+    needed_ms = _smallest_limit_ms(now_ms, affordable)
+    return () if needed_ms is None else (_limit_relaxation(workload.sla, needed_ms),)
+
+
+def _cost_under(
+    limit_ms: float,
+    workload: Workload,
+    demand_rps: float,
+    profiles: tuple[Profile, ...],
+    catalog: Catalog,
+    regions: tuple[str, ...],
+) -> float | None:
+    """Cost of the cheapest fleet under another limit [USD/month]; None when no machine type meets it."""
+    sla = workload.sla.model_copy(update={"response_time_s": ms_to_s(limit_ms)})
+    market = build_market(workload.model_copy(update={"sla": sla}), profiles, catalog, regions, lambda _line: None)
+    return cheapest_fleet(market.program, demand_rps).cost_usd if market.offers else None
+
+
+def _smallest_limit_ms(above_ms: float, feasible: Callable[[float], bool]) -> float | None:
+    """Smallest limit that is feasible, to about 2 % and three digits, up to ten times a first one [ms]; None: none is."""
     low, high = 1.0, MOST_LOOSENING
-    if not affordable(now_ms * high):
-        return ()
+    if not feasible(above_ms * high):
+        return None
     for _ in range(LOOSENING_STEPS):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if affordable(now_ms * middle) else (middle, high)
-    needed_ms = float(f"{now_ms * high:.3g}")
-    while not affordable(needed_ms):
-        needed_ms = float(f"{needed_ms * 1.01:.3g}")
-    label = workload.sla.label
-    return (
-        Relaxation(
-            limit=workload.sla.field,
-            value_now=now_ms,
-            value_needed=needed_ms,
-            sentence=f"With a {label} limit of about {needed_ms:,.4g} ms instead of {now_ms:,.4g} ms the budget would do.",
-        ),
+        low, high = (low, middle) if feasible(above_ms * middle) else (middle, high)
+    needed = float(f"{above_ms * high:.3g}")
+    while not feasible(needed):
+        needed = float(f"{needed * 1.01:.3g}")
+    return needed
+
+
+def _limit_relaxation(sla: Sla, needed_ms: float) -> Relaxation:
+    now_ms = s_to_ms(sla.response_time_s)
+    return Relaxation(
+        limit=sla.field,
+        value_now=now_ms,
+        value_needed=needed_ms,
+        sentence=f"Raise the {sla.label} limit from {now_ms:,.4g} ms to about {needed_ms:,.4g} ms.",
     )
 
 
@@ -222,6 +243,7 @@ def _infeasible(
     best_effort: tuple[FleetLine, ...] = (),
     served_frac: float = 0.0,
     gap: float | None = None,
+    evidence: tuple[EvidenceLine, ...] = (),
 ) -> Infeasible:
     return Infeasible.model_validate(
         {
@@ -239,7 +261,7 @@ def _infeasible(
             "fastest_idle_cpu_s": market.fastest_idle_cpu_s,
             "warnings": notes,
             "rejections": market.rejections,
-            "evidence": evidence_of(provenance_lines, profiles),
+            "evidence": (*evidence_of(provenance_lines, profiles), *evidence),
             "provenance": provenance_of(provenance_lines, market, profiles, scenario.seed, today=today, gap=gap),
         }
     )

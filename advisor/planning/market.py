@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.capacity.candidates import Missed, Served, device_answers, fitting_profiles, judge
+from advisor.capacity.candidates import Missed, Served, device_answers, device_names, fitting_profiles, judge
 from advisor.capacity.curve import ServiceCurve
 from advisor.capacity.pool import idle_percentile_s
 from advisor.domain.machine import Catalog, Offer
@@ -88,6 +88,19 @@ def settle_sequence_length(workload: Workload, profiles: tuple[Profile, ...]) ->
     length = min(lengths)[1]
     sentence = f"The scenario does not say how long a text is: {length} tokens, as in the profiles used."
     return workload.model_copy(update={"sequence_length": length}), sentence
+
+
+def prefer(
+    profiles: tuple[Profile, ...], preferred: frozenset[str], model: str, catalog: Catalog
+) -> tuple[Profile, ...]:
+    """Profiles without those of the model that speak for a device for which a preferred profile speaks, too."""
+    own = [profile for profile in profiles if profile.profile_id in preferred and profile.model.name == model]
+    taken = frozenset(name for profile in own for name in device_names(profile, catalog))
+    return tuple(
+        profile
+        for profile in profiles
+        if profile.profile_id in preferred or profile.model.name != model or not device_names(profile, catalog) & taken
+    )
 
 
 def build_market(

@@ -56,6 +56,8 @@ def _line_warnings(line: FleetLine, catalog: Catalog, profile: Profile) -> list[
     machine = catalog.by_key[line.machine_key]
     if machine.legacy:
         sentences.append(f"{line.label} is hardware that current frameworks no longer support.")
+    if profile.evidence.date is None:
+        sentences.append(f"The source of profile {profile.profile_id} states no date: the software may be old.")
     if profile.status == "partial":
         sentences.append(f"Profile {profile.profile_id} is partial: its measurement was stopped before the end.")
     doubtful = [

@@ -64,9 +64,14 @@ def _plan_headline(plan: Plan) -> str:
     label = f"p{answer.percentile * 100:g}"
     first = (
         f"Run it on {fleet_words(plan.fleet)}: {money(plan.cost_usd_per_month)} a month, {label} {milliseconds(answer.value_s)} "
-        f"at {rate(plan.demand_rps)}"
+        f"at {rate(plan.demand_rps)}{_headroom(plan)}"
     )
     return first + _against_other_kind(plan)
+
+
+def _headroom(plan: Plan) -> str:
+    frac = plan.scenario.headroom_frac
+    return f" ({rate(plan.scenario.workload.arrival_rate_rps)} plus {frac:.0%} headroom)" if frac else ""
 
 
 def _against_other_kind(plan: Plan) -> str:
@@ -79,7 +84,8 @@ def _against_other_kind(plan: Plan) -> str:
         saving = 1 - plan.cost_usd_per_month / other_cost
         if abs(saving) < TIE_FRAC:
             return f"; the best all-{other} fleet costs the same within {TIE_FRAC:.0%}."
-        return f", {abs(saving):.0%} {'cheaper' if saving > 0 else 'dearer'} than the best all-{other} fleet."
+        share = "more than 99%" if saving > 0.99 else f"{abs(saving):.0%}"
+        return f", {share} {'cheaper' if saving > 0 else 'dearer'} than the best all-{other} fleet."
     limit_s, idle_s = plan.workloads[0].limit_s, plan.fastest_idle_cpu_s
     if other == "CPU" and idle_s is not None and idle_s > limit_s:
         return f". No CPU fleet meets {milliseconds(limit_s)}: the fastest profiled CPU needs {milliseconds(idle_s)} even when idle."

@@ -109,6 +109,8 @@ def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str) -> 
     """
     try:
         document = yaml.safe_load(text)
+    except RecursionError as error:
+        raise InputError("content", "nested too deeply", "a YAML document", file=file) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}" if mark is not None else "content"
@@ -117,9 +119,13 @@ def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str) -> 
         raise InputError("content", type(document).__name__, "a YAML mapping of fields", file=file)
     for override in overrides:
         _override(document, override)
+    try:
+        content = json.dumps(document, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError("content", str(error), "fields with texts, numbers and lists", file=file) from error
     if "jobs" in document:
-        return parse_record(JobScenario, json.dumps(document, default=str), file=file)
-    return parse_record(ScenarioFile, json.dumps(document, default=str), file=file).to_scenario()
+        return parse_record(JobScenario, content, file=file)
+    return parse_record(ScenarioFile, content, file=file).to_scenario()
 
 
 def online_scenario(**fields: Any) -> Scenario:

@@ -76,11 +76,10 @@ def answer(scenario: Scenario) -> Plan | Infeasible:
 
 @st.cache_data(max_entries=_KEPT_PLANS, show_spinner="Finding the cheapest fleet and simulating it …")
 def _answer(scenario_json: str, uploads: tuple[str, ...], today: datetime.date) -> Plan | Infeasible:
-    known = {profile.profile_id: profile for profile in shipped_profiles()}
-    for text in uploads:
-        profile = read_profile(text, file="upload")
-        known[profile.profile_id] = profile
-    result = plan(Scenario.model_validate_json(scenario_json), known.values(), catalog(), today=today)
+    own = {profile.profile_id: profile for profile in (read_profile(text, file="upload") for text in uploads)}
+    known = {profile.profile_id: profile for profile in shipped_profiles()} | own
+    scenario = Scenario.model_validate_json(scenario_json)
+    result = plan(scenario, known.values(), catalog(), today=today, preferred=frozenset(own))
     if not isinstance(result, Plan | Infeasible):
         raise TypeError("online traffic is answered by a plan")
     return result

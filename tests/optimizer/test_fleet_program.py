@@ -108,10 +108,20 @@ def test_exact_crossings_of_two_staircases():
     ]
 
 
-def test_money_is_counted_in_coarser_units_only_when_it_must():
-    """Cents up to the size of the table, then powers of ten of them."""
-    assert money_unit(1_000.0) == 0.01
-    assert money_unit(1_000_000.0) == pytest.approx(1.0)
+def test_money_is_counted_in_cents_or_finer_while_the_table_lasts():
+    """The unit is a whole part of the best offer's price, at most a cent; coarser only for very large ranges."""
+    fleet = CoveringProgram(np.array([55.845, 384.0]), np.array([8.0, 20.0]), np.ones(2))
+    for up_to, most in ((100.0, 0.01), (1e6, 60.0)):
+        unit = money_unit(fleet, up_to)
+        assert unit <= most
+        assert 55.845 / unit == pytest.approx(round(55.845 / unit))
+
+
+def test_large_ranges_of_the_best_offer_stay_exact():
+    """Thousands of machines of the best offer cost exactly their number times its price, whatever the unit."""
+    fleet = CoveringProgram(np.array([55.845, 384.0]), np.array([8.0, 20.0]), np.ones(2))
+    steps = staircase(fleet, 8e5, money_unit(fleet, 8e5))
+    assert steps.cost_at(np.array([8e5]))[0] == pytest.approx(55.845 * 1e5, rel=1e-9)
 
 
 def test_cost_beyond_the_last_step_is_infinite():

@@ -177,11 +177,27 @@ def test_smallest_limit_that_would_do_is_named(ask):
     """When every machine is too slow, the limit named makes the question feasible and a smaller one does not."""
     result = ask(rate=1.0, p99_ms=2.0)
     assert result.relaxations[0].limit == "sla.p99_ms"
+    assert [line.evidence.source for line in result.evidence] == ["test table"]
     assert isinstance(result, Infeasible)
     assert result.binding == "response_time"
     needed = result.relaxations[0].value_needed
-    assert isinstance(ask(rate=0.01, p99_ms=needed), Plan)
-    assert isinstance(ask(rate=0.01, p99_ms=needed - 0.2), Infeasible)
+    assert isinstance(ask(rate=1.0, p99_ms=needed), Plan)
+    assert isinstance(ask(rate=1.0, p99_ms=needed * 0.95), Infeasible)
+
+
+def test_the_limit_named_also_fits_the_budget(ask):
+    """The limit named makes the whole question feasible, its demand and its budget included."""
+    result = ask(rate=30.0, p99_ms=2.0, budget_usd_per_month=450.0)
+    assert isinstance(result, Infeasible)
+    needed = result.relaxations[0].value_needed
+    assert isinstance(ask(rate=30.0, p99_ms=needed, budget_usd_per_month=450.0), Plan)
+
+
+def test_what_no_profile_fits_is_named(ask):
+    """A precision that no profile has is named with those that exist."""
+    result = ask(rate=5.0, precisions=["int4"])
+    assert isinstance(result, Infeasible)
+    assert "int4; there are fp16, fp32" in result.reason
 
 
 def test_fastest_cpu_is_named_when_only_gpus_are_fast_enough(ask):
@@ -293,3 +309,16 @@ def test_over_budget_names_the_limit_that_the_budget_would_do_for(ask):
     looser = next(relaxation for relaxation in result.relaxations if relaxation.limit == "sla.p99_ms")
     assert looser.value_needed > 75.0
     assert isinstance(ask(rate=30.0, p99_ms=looser.value_needed, budget_usd_per_month=250.0, precisions=["fp32"]), Plan)
+
+
+def test_own_profiles_come_before_faster_ones_of_the_same_device(small_catalog, small_profiles):
+    """A user's own profile of a device is planned with, even when another profile of it is faster."""
+    own = cpu_profile({1: 0.08}, profile_id="mine")
+    result = plan(question(rate=5.0), (*small_profiles, own), small_catalog, today=TODAY, preferred=frozenset({"mine"}))
+    assert {line.profile_id for line in result.fleet} == {"mine"}
+
+
+def test_very_loose_limits_are_answered(ask):
+    """A limit of an hour is no harder than one of ten seconds: saturation binds."""
+    hour, seconds = ask(rate=30.0, p99_ms=3_600_000.0), ask(rate=30.0, p99_ms=20_000.0)
+    assert hour.cost_usd_per_month == seconds.cost_usd_per_month
