@@ -3,12 +3,6 @@
 import json
 import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
-from advisor.store.paths import PROFILES, ROOT
+from advisor.store.paths import PROFILES
+from tests.server import running_server
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 ARGUMENTS = [
@@ -36,18 +31,9 @@ OpenPage = Callable[..., Page]
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """Start the server on a free port; it is up when it answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            address = f"http://127.0.0.1:{port}"
-            _wait_until_up(address, process)
-            yield address
-        finally:
-            process.kill()
+    """Start the server on a free port, and stop it."""
+    with running_server() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -123,15 +109,3 @@ def profile_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     document["cells"][0]["service_mean_s"] = -1
     bad.write_text(json.dumps(document), encoding="utf-8")
     return {"good": good, "bad": bad}
-
-
-def _wait_until_up(address: str, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + HANG_S
-    while time.monotonic() < end:
-        assert process.poll() is None, "the server ended while it started"
-        try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=10):
-                return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.2)
-    pytest.fail(f"no answer within {HANG_S} s")

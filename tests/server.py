@@ -1,0 +1,45 @@
+"""The real server as a subprocess, for tests that talk to it."""
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from advisor.store.paths import ROOT
+
+START_S = 120
+
+
+@contextmanager
+def running_server() -> Iterator[str]:
+    """Start `streamlit run app.py` on a free port, give its address once it answers, and stop it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            address = f"http://127.0.0.1:{port}"
+            wait_until_up(address, process)
+            yield address
+        finally:
+            process.kill()
+
+
+def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> None:
+    """Return once the server answers; fail when it ends or stays silent."""
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        assert process.poll() is None, "the server ended while it started"
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=10):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.2)
+    pytest.fail(f"no answer within {START_S} s")
