@@ -107,16 +107,24 @@ def _best_of(pairs: list[tuple[ServiceCurve, Profile]], percentile: float, limit
 
 def device_names(profile: Profile, catalog: Catalog) -> frozenset[str]:
     """Devices that a profile speaks for: its GPU or CPU generation, and the machine type it was measured on."""
-    names = {profile.device.machine_type, profile.device.gpu_id}
+    names = {profile.device.gpu_id}
+    if profile.device.machine_type is not None:
+        names.add(very_type(profile.device.kind, profile.device.machine_type))
     if profile.device.cpu is not None:
         names.add(catalog.microarchitecture(profile.device.cpu))
     return frozenset(name for name in names if name is not None)
 
 
+def very_type(kind: str, machine_type: str) -> str:
+    """Device name of one machine type; the CPUs of a machine with GPUs do not speak for its GPUs."""
+    return f"{kind} of {machine_type}"
+
+
 def judge(machine: MachineType, workload: Workload, answers: dict[str, list[Served | Missed]]) -> Candidate | Rejection:
     """Candidate with the best configuration on this machine type, or the reason against it."""
-    if machine.name in answers:
-        return _judge_devices(machine, workload, (machine.name,), answers, machine.name)
+    own = very_type(machine.kind, machine.name)
+    if own in answers:
+        return _judge_devices(machine, workload, (own,), answers, machine.name)
     if machine.gpu_model is not None and (machine.gpu_count < 1 or machine.gpu_count != int(machine.gpu_count)):
         return Rejection(
             machine_type=machine.key,

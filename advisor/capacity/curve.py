@@ -17,10 +17,7 @@ from advisor.simulation.engine import ServiceLaw
 Array = NDArray[np.float64]
 
 PUBLISHED_ERROR_FRAC = 0.10
-"""Error of a service time that someone else measured on another host of the same kind: an assumption, stated in plans.
-
-Repeated public results of one model on one GPU type differ by about this much between frameworks' own tables.
-"""
+"""Error of a service time that someone else measured on another host of the same kind: an assumption, stated in plans."""
 OPEN_SPREAD_ERROR_FRAC = 0.05
 """Added when the source gives no percentile, so that the service time has to be taken as constant."""
 UNREPEATED_ERROR_FRAC = 0.10

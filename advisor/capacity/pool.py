@@ -20,7 +20,7 @@ of a few million requests leaves open."""
 LONGEST_LOOK = 250.0
 """Limits beyond this many full services are looked at as if they were this long."""
 LARGEST_BATCH = 128
-"""Largest batch cap considered: beyond it the measured curves gain less than the wait to fill a batch costs."""
+"""Largest batch cap considered: it bounds the size of the exact chain."""
 SEARCH_CELLS = 160
 """Lattice cells while searching for a rate."""
 CHECK_CELLS = 400

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.capacity.candidates import Missed, Served, device_answers, device_names, fitting_profiles, judge
+from advisor.capacity.candidates import Missed, Served, device_answers, device_names, fitting_profiles, judge, very_type
 from advisor.capacity.curve import ServiceCurve
 from advisor.capacity.pool import idle_percentile_s
 from advisor.domain.machine import Catalog, Offer
@@ -117,7 +117,10 @@ def build_market(
     wanted = frozenset(
         device
         for machine in machines
-        for device in (machine.name, *(machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures))
+        for device in (
+            very_type(machine.kind, machine.name),
+            *(machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures),
+        )
     )
     fitting = fitting_profiles(workload, profiles)
     answers = device_answers(workload, fitting, catalog, wanted, progress)

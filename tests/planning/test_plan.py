@@ -322,3 +322,11 @@ def test_very_loose_limits_are_answered(ask):
     """A limit of an hour is no harder than one of ten seconds: saturation binds."""
     hour, seconds = ask(rate=30.0, p99_ms=3_600_000.0), ask(rate=30.0, p99_ms=20_000.0)
     assert hour.cost_usd_per_month == seconds.cost_usd_per_month
+
+
+def test_the_cpu_of_a_gpu_machine_does_not_speak_for_its_gpu(small_catalog, small_profiles):
+    """A CPU profile measured on a machine with a GPU leaves the GPU's own profile in force."""
+    device = small_profiles[0].device.model_copy(update={"machine_type": "g.one"})
+    host = small_profiles[0].model_copy(update={"profile_id": "net-host", "device": device})
+    result = plan(question(rate=400.0), (*small_profiles, host), small_catalog, today=TODAY)
+    assert {(line.machine_type, line.profile_id) for line in result.fleet} == {("g.one", "net-gpu")}

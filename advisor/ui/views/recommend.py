@@ -90,7 +90,9 @@ def _break_even(plan: Plan) -> None:
         alt=f"Cost of the cheapest CPU and GPU fleets against traffic. {break_even_sentence(steps)}",
     )
     if steps.resolution_usd > 0.01:
-        st.caption(markdown(f"Costs are rounded up to {money(steps.resolution_usd)}."))
+        st.caption(
+            markdown(f"In the steps the price of a machine is rounded up by less than {money(steps.resolution_usd)}.")
+        )
     with st.expander("The numbers behind the chart"):
         show_frame(break_even_table(steps), key="break_even_table", alt="Steps of the chart")
 
