@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import gammaln, xlogy
+from scipy.special import gammaln, ndtr, xlogy
 
 from advisor.queueing.response import ResponseTime, overloaded
 
@@ -185,6 +185,37 @@ def lattice_pmf(times_s: Array, weights: Array, step_s: float, size: int) -> Arr
     return pmf
 
 
+def lognormal_points(mean_s: float, scv: float, *, count: int = 2000) -> tuple[Array, Array]:
+    """Points and weights of a lognormal service time: the means of intervals of equal length in the normal score.
+
+    σ² = ln(1 + SCV), ln(S/E[S]) = σz - σ²/2. The mean is kept exactly, the SCV to a millionth; percentiles of S itself
+    move in steps of (11 + σ)σ/count.
+
+    Parameters
+    ----------
+    mean_s
+        E[S] [s].
+    scv
+        Squared coefficient of variation, above 0.
+    count
+        Number of points.
+
+    Examples
+    --------
+    >>> times, weights = lognormal_points(2.0, 4.0)
+    >>> round(float(weights @ times), 9), round(float(weights @ times**2) / 4 - 1, 4)
+    (2.0, 4.0)
+    """
+    sigma = math.sqrt(math.log1p(scv))
+    score = np.linspace(-5.0, 6.0 + sigma, count + 1)
+    score[0], score[-1] = -np.inf, np.inf
+    # Above 0 the upper tail is subtracted, whose small probabilities keep their digits.
+    weights = np.where(score[:-1] < 0, np.diff(ndtr(score)), -np.diff(ndtr(-score)))
+    shifted = score - sigma
+    shares = np.where(shifted[:-1] < 0, np.diff(ndtr(shifted)), -np.diff(ndtr(-shifted)))
+    return mean_s * shares / weights, weights
+
+
 def mg1(arrival_rate_rps: float, times_s: Array, weights: Array, *, cells: int = 2**15) -> ResponseTime:
     """M/G/1 with any discrete service distribution, such as a measured histogram.
 
@@ -198,7 +229,8 @@ def mg1(arrival_rate_rps: float, times_s: Array, weights: Array, *, cells: int =
     times_s, weights
         Points of the service distribution [s] and their probabilities.
     cells
-        Lattice points. The lattice spans the service times and, by the decay rate of the wait, its tail.
+        Lattice points. The lattice spans the service times and the tail of the wait by its decay rate, but of a heavy
+        tail no more than 24 mean waits and 14(1 + 3c_s²) services: the rest is below one in ten million.
     """
     weights = weights / weights.sum()
     mean = float(weights @ times_s)
@@ -206,7 +238,9 @@ def mg1(arrival_rate_rps: float, times_s: Array, weights: Array, *, cells: int =
     rho = arrival_rate_rps * mean
     if rho >= 1:
         return overloaded("M/G/1", rho)
-    span = float(times_s.max()) + 34 / _decay_rate(arrival_rate_rps, times_s, weights)
+    wait_s = arrival_rate_rps * second / (2 * (1 - rho))
+    heavy = 24 * wait_s + 14 * mean * (1 + 3 * (second / mean**2 - 1))
+    span = min(float(times_s.max()) + 34 / _decay_rate(arrival_rate_rps, times_s, weights), heavy)
     step = span / (cells // 2)
     service = lattice_pmf(times_s, weights, step, cells)
     survivor = np.concatenate(([1.0], 1 - np.cumsum(service)))[:-1]
@@ -227,7 +261,7 @@ def mg1(arrival_rate_rps: float, times_s: Array, weights: Array, *, cells: int =
     def tail(t: float) -> float:
         return float(np.clip(np.interp(t, edges, upper), 0.0, 1.0))
 
-    return ResponseTime("M/G/1", rho, mean + arrival_rate_rps * second / (2 * (1 - rho)), tail)
+    return ResponseTime("M/G/1", rho, mean + wait_s, tail)
 
 
 def _decay_rate(arrival_rate_rps: float, times_s: Array, weights: Array) -> float:

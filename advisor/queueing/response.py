@@ -24,6 +24,8 @@ class ResponseTime:
         P(T > t) as a function of t [s].
     reason
         Why there is no finite answer, or empty.
+    warnings
+        What to know before the figures are trusted, one sentence each.
     """
 
     model: str
@@ -31,6 +33,7 @@ class ResponseTime:
     mean_s: float
     tail: Callable[[float], float]
     reason: str = ""
+    warnings: tuple[str, ...] = ()
 
     def percentile(self, q: float, *, rtol: float = 1e-10) -> float:
         """Smallest t with P(T ≤ t) ≥ q [s], from above; infinite under overload.
