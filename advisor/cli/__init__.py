@@ -2,7 +2,7 @@
 
 import typer
 
-from advisor.cli import catalog, example_model, plan, profile, queue, schema
+from advisor.cli import catalog, example_model, plan, profile, queue, schema, trace
 
 app = typer.Typer(
     name="advisor",
@@ -17,3 +17,4 @@ app.command("example-model")(example_model.example_model)
 app.command("catalog")(catalog.catalog)
 app.command("queue")(queue.queue)
 app.command("schema")(schema.schema)
+app.command("trace")(trace.trace)

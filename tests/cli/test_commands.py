@@ -9,11 +9,12 @@ import sys
 import openpyxl
 import pytest
 
-from advisor.cli import app
+from advisor.cli import app, queue
 from advisor.cli.schema import SCHEMAS, schema_text
 from advisor.domain.profile import Profile
 from advisor.domain.record import parse_record
-from advisor.store.paths import ROOT, SCENARIOS
+from advisor.errors import InputError
+from advisor.store.paths import DATA, ROOT, SCENARIOS
 
 HANG_S = 300
 
@@ -171,3 +172,88 @@ def test_every_command_is_documented():
     for command in app.registered_commands:
         assert f"advisor {command.name}" in pages, command.name
         assert command.callback.__doc__
+
+
+def test_trace_tells_bursts_and_refuses_models(tmp_path):
+    """A trace with bursts gets its table, a verdict with numbers, and exit code 3; without a service time, 0."""
+    path = DATA / "traces" / "azure_llm_2023_code.csv"
+    done = advisor("trace", path, "--service-ms", "12")
+    assert done.returncode == 3, done.stderr
+    words = " ".join(done.stdout.split())
+    assert "azure_llm_2023_code.csv: 8,819 requests in 3,435.9 s, 2.57 req/s on average." in words
+    assert "Index of dispersion" in words
+    assert "over 100 services (1.2 s) is 15.2, and 1 for Poisson arrivals: requests come in bursts" in words
+    assert "Columns input_tokens, output_tokens are not used" in words
+    plain = advisor("trace", path)
+    assert plain.returncode == 0
+    assert "replayed" not in plain.stdout
+    short = tmp_path / "short.csv"
+    short.write_text("t_s\n0\n1\n")
+    assert "too short" in advisor("trace", short).stdout
+
+
+def test_trace_refuses_with_one_sentence(tmp_path):
+    """A bad row or a service time of 0 ends with exit code 2 and a sentence."""
+    path = tmp_path / "bad.csv"
+    path.write_text("t_s\n0\nsoon\n")
+    done = advisor("trace", path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("bad.csv: row 3, column t_s is 'soon'; allowed: a finite number")
+    done = advisor("trace", path, "--service-ms", "0")
+    assert done.stderr.strip() == "--service-ms is 0.0; allowed: a number from 0.001 to 1e+09."
+
+
+def test_queue_names_model_error_and_warnings():
+    """Bursty arrivals at several servers with variable service: an approximation, its error, what to know, the need."""
+    done = advisor(
+        *("queue", "--rate", "340", "--service-ms", "10", "--servers", "4", "--scv", "2", "--arrival-scv", "4"),
+        *("--limit-ms", "80", "--percentile", "95"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("GI/G/c approximation, p99 within 13% up to 90% load, utilization 85.0%")
+    assert "warning: Service times vary much (SCV 2): p99 may be off by 13%." in done.stdout
+    assert "servers keep p95 within 80 ms." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("scv", "arrival_scv", "servers", "model"),
+    [
+        (1, 1, 2, "M/M/c, exact,"),
+        (0, 1, 2, "M/D/c, exact,"),
+        (0.5, 1, 1, "M/G/1, exact on a lattice,"),
+        (0.5, 1, 2, "M/G/c approximation, p99 within 5%"),
+        (1, 2, 2, "GI/M/c, exact,"),
+        (0, 2, 2, "GI/D/c, exact on a lattice,"),
+        (0.5, 2, 1, "GI/G/1, exact on a lattice,"),
+        (9, 1, 2, "M/G/c approximation, error not known,"),
+    ],
+)
+def test_queue_takes_the_most_exact_model(scv, arrival_scv, servers, model, capsys):
+    """For each pair of variabilities the command names the model that it used and how exact it is."""
+    queue.queue(rate=60.0, service_ms=10.0, servers=servers, scv=scv, arrival_scv=arrival_scv)
+    assert capsys.readouterr().out.startswith(model)
+
+
+def test_queue_says_how_many_servers_even_when_overloaded():
+    """Overload keeps its exit code, and the number of servers that would do is still given, or that none would."""
+    full = advisor("queue", "--rate", "200", "--service-ms", "10", "--limit-ms", "60", "--wait-limit-ms", "5")
+    assert full.returncode == 3
+    assert "3 servers keep p99 within 60 ms." in full.stdout
+    assert "6 servers: 99.8% wait at most 5 ms" in full.stdout
+    never = advisor("queue", "--rate", "20", "--service-ms", "10", "--scv", "0", "--limit-ms", "9")
+    assert "No number of servers keeps p99 within 9 ms" in never.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"arrival_scv": 200.0}, "--arrival-scv is 200.0; allowed: a number from 0.02 to 100."),
+        ({"percentile": 100.0}, "--percentile is 100.0; allowed: a number above 0 and below 100."),
+        ({"scv": 0.0, "wait_limit_ms": 5.0}, "--wait-limit-ms is 5.0; allowed: Poisson arrivals"),
+        ({"rate": 3e5, "servers": 4000, "limit_ms": 50.0}, "--rate is 300000.0; allowed: an offered load of at most"),
+    ],
+)
+def test_queue_refuses_with_one_sentence(options, sentence):
+    """A value out of range, or a limit that has no model, is refused with a sentence."""
+    with pytest.raises(InputError, match=sentence.replace(".", r"\.")):
+        queue.queue(**{"rate": 50.0, "service_ms": 10.0, **options})
