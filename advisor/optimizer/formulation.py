@@ -1,11 +1,12 @@
-"""The covering program of one workload behind a random router.
+"""The covering program of one workload.
 
 minimize    Σ_o c_o x_o                   monthly cost [USD/month]
-subject to  Σ_o r_o x_o ≥ λ               capacity of offer o's machine under the SLA, r_o [1/s]
+subject to  Σ_o r_o(x_o) ≥ λ              rate that x_o machines of offer o sustain together under the SLA, r_o [1/s]
             x_o ∈ {0, 1, 2, …}
 
-Under random routing machines are independent, so a pool of n sustains n times the rate of one, and a traffic split in
-proportion to r_o keeps every machine within its own capacity. That makes the linear covering row exact.
+Where replicas are independent (Poisson arrivals, random router) r_o(n) = n r_o(1), and a traffic split in proportion to
+capacity keeps every machine within its own: the covering row is linear and exact. Behind other routers, or with bursty
+arrivals, machines of one offer help each other, and r_o is a table.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Rates that several machines of one offer sustain together, where they are not in proportion to their number.
+
+    Attributes
+    ----------
+    machines
+        Increasing numbers of machines at which the rates are known, from 1; shape (G,).
+    rates_rps
+        Rates [1/s]; shape (offers, G). Between the numbers the rate per machine is linear in the logarithm of their
+        number; beyond the last it stays.
+    """
+
+    machines: NDArray[np.int64]
+    rates_rps: Array
 
 
 @dataclass(frozen=True)
@@ -29,15 +47,57 @@ class CoveringProgram:
     reluctance
         What decides between fleets of equal cost: the fleet with the least Σ reluctance · count is taken. One per
         machine prefers few machines; more for an offer whose evidence is weaker.
+    pooling
+        Rates of several machines; None: in proportion to their number.
     """
 
     cost_usd: Array
     capacity_rps: Array
     reluctance: Array
+    pooling: Pooling | None = None
 
-    def subset(self, keep: NDArray[np.bool_]) -> "CoveringProgram":
+    def subset(self, keep: NDArray[np.bool_] | NDArray[np.int64]) -> "CoveringProgram":
         """Program with some of the offers."""
-        return CoveringProgram(self.cost_usd[keep], self.capacity_rps[keep], self.reluctance[keep])
+        pooling = None if self.pooling is None else Pooling(self.pooling.machines, self.pooling.rates_rps[keep])
+        return CoveringProgram(self.cost_usd[keep], self.capacity_rps[keep], self.reluctance[keep], pooling)
+
+    @property
+    def rate_each(self) -> Array:
+        """Rate per machine of the largest pools [1/s]."""
+        if self.pooling is None:
+            return self.capacity_rps
+        each: Array = self.pooling.rates_rps[:, -1] / self.pooling.machines[-1]
+        return each
+
+    def rates(self, offer: int, machines: NDArray[np.int64]) -> Array:
+        """Rates that these numbers of machines of an offer sustain [1/s]; none sustain none.
+
+        Examples
+        --------
+        >>> pooled = Pooling(np.array([1, 4]), np.array([[10.0, 60.0]]))
+        >>> program = CoveringProgram(np.ones(1), np.array([10.0]), np.ones(1), pooled)
+        >>> program.rates(0, np.array([0, 1, 2, 4, 8])).tolist()
+        [0.0, 10.0, 25.0, 60.0, 120.0]
+        """
+        if self.pooling is None:
+            together: Array = machines * self.capacity_rps[offer]
+            return together
+        known = self.pooling.rates_rps[offer] / self.pooling.machines
+        each: Array = np.interp(np.log(np.maximum(machines, 1)), np.log(self.pooling.machines), known)
+        return machines * each
+
+    def total_rps(self, counts: NDArray[np.int64]) -> float:
+        """Rate that a fleet sustains [1/s]."""
+        return float(sum(self.rates(int(offer), counts[offer : offer + 1])[0] for offer in np.flatnonzero(counts)))
+
+    def least_count(self, offer: int, rate_rps: float) -> int:
+        """Machines of one offer that a rate needs."""
+        if self.pooling is None:
+            return int(np.ceil(rate_rps / self.capacity_rps[offer] * (1 - 1e-12)))
+        enough = np.flatnonzero(self.pooling.rates_rps[offer] >= rate_rps)
+        most = self.pooling.machines[enough[0]] if enough.size else np.ceil(rate_rps / self.rate_each[offer])
+        numbers = np.arange(1, int(most) + 1)
+        return int(numbers[np.argmax(self.rates(offer, numbers) >= rate_rps * (1 - 1e-12))])
 
 
 def undominated(program: CoveringProgram) -> NDArray[np.int64]:
@@ -50,11 +110,10 @@ def undominated(program: CoveringProgram) -> NDArray[np.int64]:
     >>> undominated(CoveringProgram(np.array([3.0, 1.0, 2.0, 1.0]), np.array([5.0, 2.0, 2.0, 2.0]), np.ones(4)))
     array([1, 0])
     """
-    order = np.lexsort((np.arange(program.cost_usd.size), program.reluctance, -program.capacity_rps, program.cost_usd))
-    kept = []
-    best = 0.0
+    rates = program.capacity_rps[:, None] if program.pooling is None else program.pooling.rates_rps
+    order = np.lexsort((np.arange(program.cost_usd.size), program.reluctance, -rates[:, 0], program.cost_usd))
+    kept: list[int] = []
     for index in order:
-        if program.capacity_rps[index] > best:
+        if not any((rates[other] >= rates[index]).all() for other in kept):
             kept.append(index)
-            best = float(program.capacity_rps[index])
     return np.array(kept, dtype=np.int64)

@@ -8,12 +8,15 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
 from advisor.errors import SolverError
 from advisor.optimizer.formulation import CoveringProgram, undominated
+from advisor.optimizer.numbers import Numbers, numbers_up_to_cost, numbers_up_to_rate
 
 Array = NDArray[np.float64]
 
 TIME_LIMIT_S = 60.0
 """Guard against a hang; the programs here take milliseconds."""
 _INTEGRALITY_GAP = 1e-9
+_POOLED_GAP = 1e-3
+"""Where rates are tables: far below the error of a simulated capacity, and found in a moment."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ def cheapest_fleet(program: CoveringProgram, demand_rps: float) -> Solved:
     if program.cost_usd.size == 0:
         raise ValueError("no offer to choose from")
     kept = undominated(program)
+    if program.pooling is not None:
+        return _cheapest_pooled(program, kept, demand_rps)
     cost, capacity = program.cost_usd[kept], program.capacity_rps[kept]
     upper = np.ceil(demand_rps / capacity)
     covering = LinearConstraint(capacity[None, :] / demand_rps, lb=1.0)
@@ -81,6 +86,8 @@ def most_served(program: CoveringProgram, budget_usd: float) -> Solved:
     kept = kept[program.cost_usd[kept] <= budget_usd]
     if kept.size == 0:
         return Solved(full, 0.0, 0.0, "optimal")
+    if program.pooling is not None:
+        return _most_pooled(program, kept, budget_usd)
     cost, capacity = program.cost_usd[kept], program.capacity_rps[kept]
     within = LinearConstraint(cost[None, :] / budget_usd, ub=1.0)
     found = _solve(-capacity / capacity.max(), [within], np.floor(budget_usd / cost))
@@ -89,13 +96,57 @@ def most_served(program: CoveringProgram, budget_usd: float) -> Solved:
     return Solved(full, total, total, "optimal")
 
 
-def _solve(cost: Array, rows: list[LinearConstraint], upper: Array) -> OptimizeResult:
+def _cheapest_pooled(program: CoveringProgram, kept: NDArray[np.int64], demand_rps: float) -> Solved:
+    """As `cheapest_fleet`, with one binary per offer and number of machines: at most one number of each offer.
+
+    Ties were broken among the options; the gap is that of a capacity found by simulation, and reported.
+    """
+    options = numbers_up_to_rate(program, kept, demand_rps)
+    covering = LinearConstraint(options.rate_rps[None, :] / demand_rps, lb=1.0)
+    ones = np.ones(options.cost_usd.size)
+    first = _solve(options.cost_usd, [covering, _one_number(options)], ones, gap=_POOLED_GAP)
+    counts = _counts(program, options, first)
+    if program.total_rps(counts) < demand_rps * (1 - 1e-6):
+        raise SolverError(f"the fleet found covers less than {demand_rps:.6g} req/s; rounding failed")
+    total = float(counts @ program.cost_usd)
+    bound = float(first.mip_dual_bound) if first.mip_dual_bound is not None else float(first.fun)
+    return Solved(counts, total, min(bound, total), "optimal")
+
+
+def _most_pooled(program: CoveringProgram, kept: NDArray[np.int64], budget_usd: float) -> Solved:
+    """As `most_served`, with one binary per offer and number of machines."""
+    options = numbers_up_to_cost(program, kept, budget_usd)
+    within = LinearConstraint(options.cost_usd[None, :] / budget_usd, ub=1.0)
+    ones = np.ones(options.cost_usd.size)
+    worth = -options.rate_rps / options.rate_rps.max()
+    found = _solve(worth, [within, _one_number(options)], ones, gap=_POOLED_GAP)
+    counts = _counts(program, options, found)
+    total = float(counts @ program.cost_usd)
+    return Solved(counts, total, total, "optimal")
+
+
+def _one_number(options: Numbers) -> LinearConstraint:
+    """At most one number of machines per offer."""
+    offers = np.unique(options.offer)
+    return LinearConstraint((options.offer[None, :] == offers[:, None]).astype(float), ub=np.ones(offers.size))
+
+
+def _counts(program: CoveringProgram, options: Numbers, result: OptimizeResult) -> NDArray[np.int64]:
+    counts = np.zeros(program.cost_usd.size, dtype=np.int64)
+    taken = np.rint(result.x) > 0
+    counts[options.offer[taken]] = options.machines[taken]
+    return counts
+
+
+def _solve(
+    cost: Array, rows: list[LinearConstraint], upper: Array, *, gap: float = _INTEGRALITY_GAP
+) -> OptimizeResult:
     result = milp(
         cost,
         constraints=rows,
         integrality=np.ones(cost.size, dtype=np.int64),
         bounds=Bounds(np.zeros_like(cost), upper),
-        options={"time_limit": TIME_LIMIT_S, "mip_rel_gap": _INTEGRALITY_GAP},
+        options={"time_limit": TIME_LIMIT_S, "mip_rel_gap": gap},
     )
     if result.status != 0 or result.x is None:
         raise SolverError(f"HiGHS stopped with status {result.status}: {result.message}")

@@ -11,11 +11,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from advisor.optimizer.formulation import CoveringProgram, undominated
+from advisor.optimizer.numbers import numbers_up_to_rate
 
 Array = NDArray[np.float64]
 
 LARGEST_TABLE = 2**23
 """Entries of the money table; dearer ranges are counted in coarser units."""
+LARGEST_POOLED_TABLE = 2**15
+"""The same where numbers of machines are options of their own, which takes longer per entry."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,28 @@ def _best_rates(cost: NDArray[np.int64], rate: Array, size: int) -> Array:
     return best
 
 
+@njit(cache=True)
+def _add_offer(best: Array, units: NDArray[np.int64], rate: Array) -> Array:
+    """R(k) with one offer more, of which at most one number is taken."""
+    extended = best.copy()
+    for k in range(best.size):
+        for option in range(units.size):
+            if units[option] <= k:
+                extended[k] = max(extended[k], best[k - units[option]] + rate[option])
+    return extended
+
+
 def money_unit(program: CoveringProgram, up_to_rps: float) -> float:
     """Unit in which money is counted, a whole part of the price of the offer that sustains the most per dollar [USD].
 
     Fleets of that offer alone are then counted exactly; the other prices are rounded up by less than a unit. It is at
     most a cent while the table is large enough for the range.
     """
-    best = int(np.argmax(program.capacity_rps / program.cost_usd))
+    best = int(np.argmax(program.rate_each / program.cost_usd))
     price = float(program.cost_usd[best])
-    most = float((np.ceil(up_to_rps / program.capacity_rps) * program.cost_usd).min())
-    parts = max(1, min(int(np.ceil(price / 0.01)), int(LARGEST_TABLE / (most / price + 1))))
+    most = min(program.least_count(o, up_to_rps) * float(price) for o, price in enumerate(program.cost_usd))
+    table = LARGEST_TABLE if program.pooling is None else LARGEST_POOLED_TABLE
+    parts = max(1, min(int(np.ceil(price / 0.01)), int(table / (most / price + 1))))
     return price / parts
 
 
@@ -72,10 +87,31 @@ def staircase(program: CoveringProgram, up_to_rps: float, unit_usd: float) -> St
     if program.cost_usd.size == 0:
         return Staircase(np.zeros(0), np.zeros(0))
     kept = undominated(program)
+    if program.pooling is not None:
+        return _pooled_staircase(program, kept, up_to_rps, unit_usd)
     rate = program.capacity_rps[kept]
     units = np.ceil(np.round(program.cost_usd[kept] / unit_usd, 6)).astype(np.int64)
     single = np.ceil(up_to_rps / rate).astype(np.int64) * units
-    best = _best_rates(units, rate, int(single.min()) + 1)
+    return _steps(_best_rates(units, rate, int(single.min()) + 1), up_to_rps, unit_usd)
+
+
+def _pooled_staircase(
+    program: CoveringProgram, kept: NDArray[np.int64], up_to_rps: float, unit_usd: float
+) -> Staircase:
+    """Steps where an offer's rate is a table: R(k) is extended offer by offer, one number of machines of each."""
+    options = numbers_up_to_rate(program, kept, up_to_rps)
+    units = np.ceil(np.round(options.cost_usd / unit_usd, 6)).astype(np.int64)
+    enough = options.rate_rps >= up_to_rps * (1 - 1e-9)
+    best = np.zeros(int(units[enough].min()) + 1)
+    for offer in kept:
+        mine = options.offer == offer
+        best = _add_offer(best, units[mine], options.rate_rps[mine])
+    return _steps(best, up_to_rps, unit_usd)
+
+
+def _steps(best: Array, up_to_rps: float, unit_usd: float) -> Staircase:
+    """Jumps of R(k) up to a rate."""
+    best = np.maximum.accumulate(best)
     jumps = np.flatnonzero(np.diff(best) > 1e-9 * up_to_rps) + 1
     last = int(np.searchsorted(best[jumps], up_to_rps)) + 1
     jumps = jumps[:last]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.optimizer.formulation import CoveringProgram, undominated
+from advisor.optimizer.formulation import CoveringProgram, Pooling, undominated
 from advisor.optimizer.solver import cheapest_fleet, most_served
 from advisor.optimizer.staircase import Staircase, compare, money_unit, staircase
 
@@ -128,3 +128,62 @@ def test_cost_beyond_the_last_step_is_infinite():
     """A staircase says nothing beyond its range."""
     steps = Staircase(np.array([10.0]), np.array([1.0]))
     assert steps.cost_at(np.array([10.0, 10.1])).tolist() == [1.0, np.inf]
+
+
+def pooled_program(pairs, gain):
+    """Program whose machines help each other: n of them sustain n^gain times the rate of one."""
+    machines = np.array([1, 2, 4, 8, 16, 32, 64, 128])
+    linear = program(pairs)
+    rates = linear.capacity_rps[:, None] * machines[None, :] ** gain
+    return CoveringProgram(linear.cost_usd, linear.capacity_rps, linear.reluctance, Pooling(machines, rates))
+
+
+def pooled_cheapest(fleet, demand):
+    """Cost of the cheapest covering fleet by trying all counts."""
+    tops = [fleet.least_count(offer, demand) for offer in range(fleet.cost_usd.size)]
+    return min(
+        float(np.dot(counts, fleet.cost_usd))
+        for counts in itertools.product(*(range(top + 1) for top in tops))
+        if fleet.total_rps(np.array(counts)) >= demand * (1 - 1e-12)
+    )
+
+
+pooled_offers = st.lists(
+    st.tuples(st.integers(min_value=100, max_value=5_000), st.floats(min_value=4.0, max_value=60.0)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(pooled_offers, st.floats(1.0, 1.2), st.floats(min_value=0.5, max_value=60.0))
+def test_pools_are_bought_as_cheaply_as_by_enumeration(pairs, gain, demand):
+    """Where machines help each other no combination that covers the demand is cheaper, within the stated gap."""
+    fleet = pooled_program(pairs, gain)
+    solved = cheapest_fleet(fleet, demand)
+    assert fleet.total_rps(solved.counts) >= demand * (1 - 1e-6)
+    assert solved.cost_usd <= pooled_cheapest(fleet, demand) * (1 + 1.1e-3) + 1e-6
+    assert solved.bound_usd <= pooled_cheapest(fleet, demand) + 1e-6
+
+
+@given(pooled_offers, st.floats(min_value=0.5, max_value=60.0))
+def test_pools_in_proportion_are_the_linear_program(pairs, demand):
+    """A table in proportion to the number of machines gives the same cost, counts and staircase as none."""
+    linear, pooled = program(pairs), pooled_program(pairs, 1.0)
+    assert cheapest_fleet(pooled, demand).cost_usd == pytest.approx(cheapest_fleet(linear, demand).cost_usd, rel=1.1e-3)
+    for offer in range(linear.cost_usd.size):
+        assert pooled.least_count(offer, demand) == linear.least_count(offer, demand)
+    unit = money_unit(pooled, 60.0)
+    steps = staircase(pooled, 60.0, unit)
+    exact = cheapest_fleet(linear, demand).cost_usd
+    machines = cheapest_fleet(linear, demand).counts.sum()
+    assert exact - 1e-6 <= steps.cost_at(np.array([demand]))[0] <= exact + (machines + 1) * unit
+
+
+@given(pooled_offers, st.floats(1.0, 1.2), st.floats(min_value=1.0, max_value=200.0))
+def test_pools_within_a_budget_serve_at_least_what_one_type_does(pairs, gain, budget):
+    """What a budget buys costs no more than it, and serves at least what the best single type does, within the gap."""
+    fleet = pooled_program(pairs, gain)
+    bought = most_served(fleet, budget)
+    assert bought.cost_usd <= budget * (1 + 1e-6)
+    singles = [fleet.rates(offer, np.array([int(budget / cost)]))[0] for offer, cost in enumerate(fleet.cost_usd)]
+    assert fleet.total_rps(bought.counts) >= max(singles) * (1 - 1.1e-3)
