@@ -6,6 +6,7 @@ A month is 730 h and a year 8,760 h, the convention of cloud price calculators. 
 HOURS_PER_YEAR = 8760.0
 HOURS_PER_MONTH = HOURS_PER_YEAR / 12.0
 SECONDS_PER_HOUR = 3600.0
+SECONDS_PER_DAY = 86400.0
 BYTES_PER_GIB = 2.0**30
 
 

@@ -115,9 +115,10 @@ def make_catalog(machines, offers):
     return Catalog(schema_version=1, machine_types=tuple(machines), offers=tuple(offers), cpuid_rules=(rule,))
 
 
-def question(rate=20.0, p99_ms=200.0, **fields):
+def question(rate=20.0, p99_ms=200.0, arrivals=None, sla=None, **fields):
     """Scenario of the model called net."""
-    return online_scenario(name="test", model="net", demand={"rate_rps": rate}, sla={"p99_ms": p99_ms}, **fields)
+    demand = {"rate_rps": rate, "arrivals": arrivals or {"kind": "poisson"}}
+    return online_scenario(name="test", model="net", demand=demand, sla=sla or {"p99_ms": p99_ms}, **fields)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,30 @@
 """Which machine types can serve a workload, with which profile and configuration, and why the others cannot."""
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 
-from advisor.capacity.curve import ServiceCurve, service_curves, why_no_curve
-from advisor.capacity.pool import Capacity, best_capacity, idle_percentile_s, saturated_rps
+import numpy as np
+from numpy.typing import NDArray
+
+from advisor.capacity.curve import ServiceCurve, why_no_curve
+from advisor.capacity.pool import (
+    POOL_SIZES,
+    Capacity,
+    Question,
+    best_capacity,
+    idle_percentile_s,
+    pool_rates,
+    saturated_rps,
+)
 from advisor.domain.machine import Catalog, MachineType
 from advisor.domain.plan import Candidate, Rejection
 from advisor.domain.profile import Profile
-from advisor.domain.workload import Workload
+from advisor.domain.workload import Workload, percentile_label
 from advisor.units import s_to_ms
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -22,26 +36,56 @@ class Served:
     curve
         The curve, as measured.
     capacity
-        Of one replica, with service times at the slow end of their interval.
+        Of one replica, or of the pool that the demand needs, with service times at the slow end of their interval.
     profile
         Where the curve comes from.
+    pool_rps
+        Rates of pools of so many replicas with its batch cap [1/s]; empty where replicas are independent.
     """
 
     curve: ServiceCurve
     capacity: Capacity
     profile: Profile
+    pool_rps: tuple[tuple[int, float], ...] = ()
+
+    def rate_rps(self, servers: NDArray[np.int64]) -> Array:
+        """Rates of pools [1/s]; between the known ones the rate per replica is linear in the logarithm of their number."""
+        if not self.pool_rps:
+            together: Array = np.asarray(servers * self.capacity.rate_rps, dtype=np.float64)
+            return together
+        sizes, rates = np.array(self.pool_rps).T
+        each: Array = np.interp(np.log(servers), np.log(sizes), rates / sizes)
+        return servers * each
 
 
 @dataclass(frozen=True)
 class Missed:
-    """A device that misses the SLA even when idle, or cannot be planned with."""
+    """A device that misses the SLA even when idle, or cannot be planned with.
+
+    Attributes
+    ----------
+    reason
+        Why.
+    percentile
+        Of the limit that it misses by most when idle, as a fraction; None: it is not too slow.
+    idle_response_s
+        That percentile without other requests [s].
+    profile_id
+        Profile that tells so.
+    """
 
     reason: str
-    idle_response_s: float | None
+    percentile: float | None = None
+    idle_response_s: float | None = None
     profile_id: str | None = None
 
 
 Progress = Callable[[str], None]
+
+TYPICAL_LOAD = 0.7
+"""Load at which the number of replicas for a demand is estimated, before it is known."""
+RANGE_OF_DEMAND = 4.0
+"""Pools are looked at up to the size that this multiple of the demand needs: comparisons range so far."""
 
 
 def fitting_profiles(workload: Workload, profiles: Iterable[Profile]) -> tuple[Profile, ...]:
@@ -61,48 +105,87 @@ def fitting_profiles(workload: Workload, profiles: Iterable[Profile]) -> tuple[P
 
 
 def device_answers(
-    workload: Workload,
+    curves: Mapping[str, tuple[ServiceCurve, ...]],
     profiles: tuple[Profile, ...],
-    catalog: Catalog,
-    wanted: frozenset[str],
+    devices: Mapping[str, frozenset[str]],
+    *,
+    question: Question,
+    demand_rps: float,
     progress: Progress,
+    executor: Executor | None = None,
 ) -> dict[str, list[Served | Missed]]:
-    """For each wanted device (GPU id, or CPU microarchitecture) every configuration worth having.
+    """For each device (GPU id, or CPU microarchitecture) every configuration worth having.
 
     A GPU keeps its best configuration only. A CPU keeps one per thread count, since which is best depends on the
     number of vCPUs of the machine.
+
+    Parameters
+    ----------
+    curves, devices
+        Service curves of each profile, and the devices that it speaks for, by profile_id.
+    profiles
+        Profiles of the workload's model.
+    question
+        Limits and traffic.
+    demand_rps
+        Rate that pools are sized for: the batch cap is chosen for the pool that it needs [1/s].
+    progress
+        Called with a line per configuration.
+    executor
+        Looks at configurations side by side.
     """
     groups: dict[tuple[str, int], list[tuple[ServiceCurve, Profile]]] = {}
     answers: dict[str, list[Served | Missed]] = {}
     for profile in profiles:
-        curves = service_curves(profile)
-        for device in device_names(profile, catalog) & wanted:
-            if not curves:
-                answers.setdefault(device, []).append(Missed(why_no_curve(profile), None))
-            for curve in curves:
+        found = curves[profile.profile_id]
+        for device in sorted(devices[profile.profile_id]):
+            if not found:
+                answers.setdefault(device, []).append(Missed(why_no_curve(profile)))
+            for curve in found:
+                if question.traffic.call_order == "as_measured" and not curve.series:
+                    reason = f"profile {profile.profile_id} does not keep the order of its calls"
+                    answers.setdefault(device, []).append(Missed(reason))
+                    continue
                 groups.setdefault((device, curve.threads), []).append((curve, profile))
-    limit_s, percentile = workload.sla.response_time_s, workload.sla.percentile
-    for (device, _threads), pairs in sorted(groups.items()):
-        progress(device)
-        pairs.sort(key=lambda pair: (-saturated_rps(pair[0].at_slow_end(), limit_s), pair[0].profile_id))
-        answers.setdefault(device, []).append(_best_of(pairs, percentile, limit_s))
+    ordered = sorted(groups.items())
+
+    def answer(numbered: tuple[int, tuple[tuple[str, int], list[tuple[ServiceCurve, Profile]]]]) -> Served | Missed:
+        number, ((device, _threads), pairs) = numbered
+        progress(f"capacity of {device}, {number} of {len(ordered)}")
+        return _best_of(pairs, question, demand_rps)
+
+    spread = executor.map if executor is not None and not question.traffic.independent else map
+    for ((device, _threads), _pairs), best in zip(ordered, spread(answer, enumerate(ordered, start=1)), strict=True):
+        answers.setdefault(device, []).append(best)
     return answers
 
 
-def _best_of(pairs: list[tuple[ServiceCurve, Profile]], percentile: float, limit_s: float) -> Served | Missed:
+def _best_of(pairs: list[tuple[ServiceCurve, Profile]], question: Question, demand_rps: float) -> Served | Missed:
+    pairs = sorted(pairs, key=lambda pair: (-saturated_rps(pair[0].at_slow_end(), question.limits), pair[1].profile_id))
+    fastest_rps = saturated_rps(pairs[0][0].at_slow_end(), question.limits)
+    needed = min(POOL_SIZES[-1], math.ceil(demand_rps / (TYPICAL_LOAD * fastest_rps)))
+    servers = 1 if question.traffic.independent else needed
     best: Served | None = None
-    idle, fastest = math.inf, ""
+    slowest = math.inf
+    missed = Missed("")
     for curve, profile in pairs:
         slow = curve.at_slow_end()
-        alone = idle_percentile_s(slow, percentile)
-        if alone < idle:
-            idle, fastest = alone, profile.profile_id
-        found = best_capacity(slow, percentile, limit_s, at_least=best.capacity.rate_rps if best else 0.0)
+        idle = [(idle_percentile_s(slow, q), q, limit_s) for q, limit_s in question.limits]
+        idle_s, percentile, limit_s = max(idle, key=lambda found: found[0] / found[2])
+        if idle_s / limit_s < slowest:
+            slowest = idle_s / limit_s
+            reason = "answers too slowly " + ("even when idle" if slowest > 1 else "at any rate")
+            missed = Missed(reason, percentile, idle_s, profile.profile_id)
+        found = best_capacity(slow, servers, question, at_least=best.capacity.rate_rps if best else 0.0)
         if found.rate_rps > (best.capacity.rate_rps if best else 0.0):
             best = Served(curve, found, profile)
     if best is None:
-        return Missed("answers too slowly even when idle", idle, fastest)
-    return best
+        return missed
+    if question.traffic.independent:
+        return best
+    most = math.ceil(RANGE_OF_DEMAND * demand_rps * servers / best.capacity.rate_rps)
+    rates = pool_rates(best.curve.at_slow_end(), best.capacity.max_batch, most, question)
+    return replace(best, pool_rps=rates)
 
 
 def device_names(profile: Profile, catalog: Catalog) -> frozenset[str]:
@@ -169,11 +252,12 @@ def _judge_devices(
     refused = [answer for answer in found if isinstance(answer, Missed)]
     if refused:
         reason = refused[0].reason
-        if refused[0].idle_response_s is not None:
-            reason = f"{name} {reason}: {workload.sla.label} {s_to_ms(refused[0].idle_response_s):.4g} ms"
+        if refused[0].idle_response_s is not None and refused[0].percentile is not None:
+            reason = f"{name} {reason}: {percentile_label(refused[0].percentile)} {s_to_ms(refused[0].idle_response_s):.4g} ms idle"
         return Rejection(
             machine_type=machine.key,
             reason=reason,
+            percentile=refused[0].percentile,
             idle_response_s=refused[0].idle_response_s,
             profile_id=refused[0].profile_id,
         )
@@ -195,11 +279,11 @@ def _on_machine(machine: MachineType, options: list[Served | Missed]) -> Candida
             continue
         replicas = _replicas(machine, option.curve)
         if replicas < 1:
-            reasons.append(Missed("too small: one replica does not fit its CPUs or memory", None))
+            reasons.append(Missed("too small: one replica does not fit its CPUs or memory"))
             continue
-        rate = replicas * option.capacity.rate_rps
-        if best is None or rate > best.capacity_rps:
-            best = _candidate(machine, option, replicas)
+        candidate = _candidate(machine, option, replicas)
+        if best is None or candidate.capacity_rps > best.capacity_rps:
+            best = candidate
     if best is None:
         return min(reasons, key=lambda missed: math.inf if missed.idle_response_s is None else missed.idle_response_s)
     return best
@@ -226,6 +310,8 @@ def _candidate(machine: MachineType, option: Served, replicas: int) -> Candidate
             f"extrapolated: {replicas} replicas on one host, {curve.replicas_measured} were measured together, "
             "so memory bandwidth was not"
         )
+    machines = np.array(POOL_SIZES)
+    rates = option.rate_rps(machines * replicas)
     return Candidate(
         machine_type=machine.key,
         label=machine.label,
@@ -235,7 +321,8 @@ def _candidate(machine: MachineType, option: Served, replicas: int) -> Candidate
         replicas=replicas,
         threads=curve.threads,
         max_batch=option.capacity.max_batch,
-        capacity_rps=replicas * option.capacity.rate_rps,
+        capacity_rps=float(rates[0]),
+        pool_rps=tuple(zip(POOL_SIZES, rates.tolist(), strict=True)) if option.pool_rps else (),
         error_frac=float(curve.error_frac[: option.capacity.max_batch].max()),
         stability_limited=option.capacity.stability_limited,
         extrapolated=extrapolated,

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from advisor.domain.profile import BINS_PER_OCTAVE, Cell, Histogram, Profile
+from advisor.domain.workload import CallOrder
 from advisor.queueing.batch import Noise, lognormal_noise, make_noise, no_noise
-from advisor.simulation.engine import ServiceLaw
+from advisor.simulation.service import ServiceLaw, series_service
 
 Array = NDArray[np.float64]
 
@@ -20,6 +21,8 @@ PUBLISHED_ERROR_FRAC = 0.10
 """Error of a service time that someone else measured on another host of the same kind: an assumption, stated in plans."""
 OPEN_SPREAD_ERROR_FRAC = 0.05
 """Added when the source gives no percentile, so that the service time has to be taken as constant."""
+SERIES_BLOCK = 50
+"""Successive calls that are replayed together: longer than the series of stalls that a neighbor on the host causes."""
 UNREPEATED_ERROR_FRAC = 0.10
 """Error of a measured service time without repeats, whose interval is unknown."""
 
@@ -46,6 +49,8 @@ class ServiceCurve:
         Memory of one replica [GiB]; 0 when the source does not say.
     assumptions
         Sentences for what the profile left open.
+    series
+        Per batch size, calls in the order measured over their mean; empty where the profile does not keep them.
     """
 
     profile_id: str
@@ -56,18 +61,27 @@ class ServiceCurve:
     error_frac: Array
     memory_gib: float
     assumptions: tuple[str, ...]
+    series: tuple[Array, ...] = ()
 
     def at_slow_end(self) -> "ServiceCurve":
         """Curve with all times at the slow end of their interval: what plans are made with."""
         return replace(self, batch_time_s=np.maximum.accumulate(self.batch_time_s * (1 + self.error_frac)))
 
-    def service_law(self, max_batch: int) -> ServiceLaw:
-        """Distribution of the service time per batch size, for the simulator: the one that the queueing model uses."""
-        laws = self.noise[:max_batch]
+    def at_fast_end(self) -> "ServiceCurve":
+        """Curve with all times at the fast end of their interval: the other end of what is known."""
+        return replace(self, batch_time_s=np.maximum.accumulate(self.batch_time_s * (1 - self.error_frac)))
+
+    def service_law(self, max_batch: int, order: CallOrder = "independent") -> ServiceLaw:
+        """Service times per batch size for the simulator: independent ones have the law that the queueing model uses."""
+        if order == "as_measured":
+            length = max(calls.size for calls in self.series[:max_batch])
+            rows = [np.resize(calls, length) for calls in self.series[:max_batch]]
+            return series_service(np.array(rows) * self.batch_time_s[:max_batch, None], SERIES_BLOCK)
+        laws, times = self.noise[:max_batch], self.batch_time_s[:max_batch]
         width = max(law.edges.size for law in laws)
         edges = np.array([np.pad(law.edges, (0, width - law.edges.size), mode="edge") for law in laws])
         cumulative = np.array([np.pad(law.cumulative, (0, width - law.edges.size), mode="edge") for law in laws])
-        return ServiceLaw(edges * self.batch_time_s[:max_batch, None], cumulative)
+        return ServiceLaw(times, edges * times[:, None], cumulative)
 
 
 def service_curves(profile: Profile) -> tuple[ServiceCurve, ...]:
@@ -132,7 +146,16 @@ def _curve(profile: Profile, threads: int, concurrency: int, cells: list[Cell]) 
         np.interp(batch, sizes, errors),
         memory,
         tuple(assumptions),
+        _series(cells, above),
     )
+
+
+def _series(cells: list[Cell], above: NDArray[np.intp]) -> tuple[Array, ...]:
+    """Calls in order over their mean, for every batch size; empty when a cell does not keep them."""
+    kept = [np.array(cell.series_s) for cell in cells if cell.series_s is not None]
+    if len(kept) < len(cells):
+        return ()
+    return tuple(kept[index] / kept[index].mean() for index in above)
 
 
 def _cell_noise(cell: Cell) -> Noise:

@@ -1,40 +1,63 @@
-"""Rate that one replica sustains under an SLA, and the batch cap that makes it largest."""
+"""Rate that a pool of replicas sustains under an SLA, and the batch cap that makes it largest."""
 
+import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from advisor.capacity.curve import ServiceCurve
-from advisor.queueing.batch import batch_queue
-from advisor.queueing.response import ResponseTime
+from advisor.capacity.method import CHECK_CELLS, choose, response_time, streams_of
+from advisor.capacity.traffic import Traffic
+from advisor.simulation.metrics import simulate
+
+Array = NDArray[np.float64]
 
 MAX_UTILIZATION = 0.98
 """Above this share of the saturated throughput nothing is promised."""
 LEAST_GAIN = 1.05
 """A larger batch cap is tried only when it raises the saturated throughput by this factor."""
-CAPACITY_MARGIN = 0.995
+EXACT_MARGIN = 0.995
 """Part of the exact capacity that is promised: a fleet at its promise differs from the limit by more than a simulation
 of a few million requests leaves open."""
+OTHER_MARGIN = 0.985
+"""The same where the capacity is simulated or approximated: 2.5 standard deviations of a capacity from a search with
+120,000 requests."""
 LONGEST_LOOK = 250.0
 """Limits beyond this many full services are looked at as if they were this long."""
 LARGEST_BATCH = 128
 """Largest batch cap considered: it bounds the size of the exact chain."""
 SEARCH_CELLS = 160
 """Lattice cells while searching for a rate."""
-CHECK_CELLS = 400
-"""Lattice cells of the last check, which lowers the rate if need be."""
+SEARCH_REQUESTS = 120_000
+SEARCH_REPLICATIONS = 4
+"""Simulated requests per rate looked at; all rates and all pools share the random numbers, so that noise cancels."""
+SCANNED_LOADS = (0.1, 0.25, 0.45, 0.65, 0.82)
+"""Loads looked at before the first crossing of the limit is narrowed down: behind a shared queue of batch servers the
+tail may fall before it grows."""
+POOL_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Numbers of replicas for which the rate of a pool is found; between them it is interpolated per replica."""
+_TOLERANCE = 1e-3
+_SIMULATED_TOLERANCE = 8e-3
+"""Relative tolerance of a rate found by simulation: about one standard deviation of its noise."""
+
+Limits = tuple[tuple[float, float], ...]
+"""Percentiles as fractions with their limits [s]; all of them hold."""
+Cache = MutableMapping[str, tuple[float, bool]]
+"""Capacities already found: rate [1/s] and whether saturation binds, by the hash of everything they depend on."""
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Largest rate of one replica.
+    """Largest rate of a pool.
 
     Attributes
     ----------
     rate_rps
-        Requests per second [1/s]; 0 when even an idle server misses the limit.
+        Requests per second of all replicas together [1/s]; 0 when even an idle replica misses a limit.
     max_batch
         Batch cap that reaches it.
     stability_limited
@@ -46,9 +69,26 @@ class Capacity:
     stability_limited: bool
 
 
-def response_time(curve: ServiceCurve, max_batch: int, rate_rps: float, *, cells: int = CHECK_CELLS) -> ResponseTime:
-    """Response time of one replica under Poisson arrivals with batches up to a cap."""
-    return batch_queue(rate_rps, curve.batch_time_s[:max_batch], curve.noise[:max_batch], cells=cells)
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What capacities are asked for.
+
+    Attributes
+    ----------
+    limits
+        The SLA.
+    traffic
+        Arrivals and routing.
+    seed
+        Seed of simulations.
+    cache
+        Capacities already found.
+    """
+
+    limits: Limits
+    traffic: Traffic = field(default_factory=Traffic)
+    seed: int = 0
+    cache: Cache = field(default_factory=dict)
 
 
 def idle_percentile_s(curve: ServiceCurve, q: float) -> float:
@@ -65,14 +105,15 @@ def idle_percentile_s(curve: ServiceCurve, q: float) -> float:
     return high
 
 
-def batch_caps(curve: ServiceCurve, limit_s: float) -> tuple[int, ...]:
-    """Batch caps worth trying: powers of two whose own service fits the limit and whose throughput still grows."""
+def batch_caps(curve: ServiceCurve, limits: Limits) -> tuple[int, ...]:
+    """Batch caps worth trying: powers of two whose own service fits the limits and whose throughput still grows."""
+    longest = max(limit_s for _, limit_s in limits)
     caps: list[int] = []
     best = 0.0
     cap = 1
     while cap <= min(curve.batch_time_s.size, LARGEST_BATCH):
         time = float(curve.batch_time_s[cap - 1])
-        if cap > 1 and time > limit_s:
+        if cap > 1 and time > longest:
             break
         throughput = cap / time
         if throughput >= best * LEAST_GAIN:
@@ -82,59 +123,147 @@ def batch_caps(curve: ServiceCurve, limit_s: float) -> tuple[int, ...]:
     return tuple(caps)
 
 
-def cap_capacity(curve: ServiceCurve, max_batch: int, percentile: float, limit_s: float) -> Capacity:
-    """Largest rate at which P(T > limit) ≤ 1 - percentile, for one batch cap.
+def cap_capacity(curve: ServiceCurve, max_batch: int, servers: int, question: Question) -> Capacity:
+    """Largest rate of a pool at which P(T > limit) ≤ 1 - percentile for every limit, with one batch cap."""
+    if question.traffic.independent and servers > 1:
+        one = cap_capacity(curve, max_batch, 1, question)
+        return replace(one, rate_rps=servers * one.rate_rps)
+    key = _key(curve, max_batch, servers, question)
+    known = question.cache.get(key)
+    if known is None:
+        if any(idle_percentile_s(curve, q) > limit_s for q, limit_s in question.limits):
+            known = (0.0, False)
+        elif choose(curve, max_batch, servers, question.traffic).exactness == "simulated":
+            known = _simulated_rate(curve, max_batch, servers, question)
+        else:
+            known = _analytic_rate(curve, max_batch, servers, question)
+        question.cache[key] = known
+    return Capacity(known[0], max_batch, stability_limited=known[1])
 
-    The tail grows with the rate, so its root is found by Brent's method on its logarithm, then moved to the safe side
-    by the tolerance.
+
+def _analytic_rate(curve: ServiceCurve, max_batch: int, servers: int, question: Question) -> tuple[float, bool]:
+    """Root of the tail at the limits in the rate, moved to the safe side by the tolerance; whether saturation binds.
+
+    The tail grows with the rate, so its root is found by Brent's method on its logarithm.
     """
     full_s = float(curve.batch_time_s[max_batch - 1])
-    saturated = max_batch / full_s
-    # The tail falls with t: looking at an earlier t is on the safe side, and saturation binds long before this one.
-    limit_s = min(limit_s, LONGEST_LOOK * full_s)
-    highest = MAX_UTILIZATION * saturated
-    lowest = 1e-4 * saturated
-    tolerance = 1e-3
+    highest = MAX_UTILIZATION * servers * max_batch / full_s
+    lowest = 1e-4 * highest
+    exact = choose(curve, max_batch, servers, question.traffic).exactness == "exact"
 
     def excess(rate: float, cells: int = SEARCH_CELLS) -> float:
-        tail = response_time(curve, max_batch, rate, cells=cells).tail(limit_s)
-        return float(np.log(max(tail, 1e-12) / (1 - percentile)))
+        found = response_time(curve, max_batch, rate, servers=servers, traffic=question.traffic, cells=cells)
+        # The tail falls with t: looking at an earlier t is on the safe side, and saturation binds long before this one.
+        return _excess(lambda limit_s: found.tail(min(limit_s, LONGEST_LOOK * full_s)), question.limits)
 
-    if idle_percentile_s(curve, percentile) > limit_s or excess(lowest) > 0:
-        return Capacity(0.0, max_batch, stability_limited=False)
+    if excess(lowest) > 0:
+        return 0.0, False
     rate = highest
     if excess(highest) > 0:
         # In the logarithm of the rate, so that the tolerance is relative to the rate and not to the range.
-        found = brentq(lambda log_rate: excess(math.exp(log_rate)), math.log(lowest), math.log(highest), xtol=tolerance)
-        rate = math.exp(float(found))
+        rate = math.exp(
+            float(
+                brentq(
+                    lambda log_rate: excess(math.exp(log_rate)), math.log(lowest), math.log(highest), xtol=_TOLERANCE
+                )
+            )
+        )
     while excess(rate, CHECK_CELLS) > 0:
-        rate *= 1 - 2 * tolerance
-    return Capacity(rate * CAPACITY_MARGIN, max_batch, stability_limited=rate == highest)
+        rate *= 1 - 2 * _TOLERANCE
+    return rate * (EXACT_MARGIN if exact else OTHER_MARGIN), rate == highest
 
 
-def saturated_rps(curve: ServiceCurve, limit_s: float) -> float:
-    """Largest throughput of the caps that fit the limit: no rate under the SLA is above it [1/s]."""
-    return max(cap / float(curve.batch_time_s[cap - 1]) for cap in batch_caps(curve, limit_s))
+def _simulated_rate(curve: ServiceCurve, max_batch: int, servers: int, question: Question) -> tuple[float, bool]:
+    """Crossing of the limits as the load grows, the first one behind a shared queue; whether saturation binds."""
+    highest = MAX_UTILIZATION * servers * max_batch / float(curve.batch_time_s[max_batch - 1])
+
+    def excess(rate: float) -> float:
+        found = simulate(
+            streams_of(curve, max_batch, rate, servers=servers, traffic=question.traffic),
+            seed=question.seed,
+            requests=question.traffic.requests(SEARCH_REQUESTS, rate),
+            most_requests=SEARCH_REQUESTS,
+            enough=lambda _result: True,
+            replications=SEARCH_REPLICATIONS,
+        )
+        return _excess(found.tail, question.limits)
+
+    if excess(highest) <= 0:
+        return highest * OTHER_MARGIN, True
+    low, high = 1e-3 * highest, highest
+    if question.traffic.routing == "central_queue" and servers > 1 and max_batch > 1:
+        for load in SCANNED_LOADS:
+            if excess(load * highest) > 0:
+                high = load * highest
+                break
+            low = load * highest
+    if low == 1e-3 * highest and excess(low) > 0:
+        return 0.0, False
+    # Equal random numbers at all rates make this a function of the rate, though one with small jumps.
+    crossing = brentq(
+        lambda log_rate: excess(math.exp(log_rate)), math.log(low), math.log(high), xtol=_SIMULATED_TOLERANCE / 2
+    )
+    return OTHER_MARGIN * math.exp(float(crossing)), False
 
 
-def best_capacity(curve: ServiceCurve, percentile: float, limit_s: float, *, at_least: float = 0.0) -> Capacity:
-    """Capacity of one replica with its best batch cap.
+def _excess(tail: Callable[[float], float], limits: Limits) -> float:
+    """Largest ln(P(T > limit) / (1 - percentile)) over the limits: above 0 when one is missed."""
+    return max(math.log(max(tail(limit_s), 1e-12) / (1 - q)) for q, limit_s in limits)
+
+
+def saturated_rps(curve: ServiceCurve, limits: Limits) -> float:
+    """Largest throughput of one replica over the caps that fit the limits: no rate under the SLA is above it [1/s]."""
+    return max(cap / float(curve.batch_time_s[cap - 1]) for cap in batch_caps(curve, limits))
+
+
+def best_capacity(curve: ServiceCurve, servers: int, question: Question, *, at_least: float = 0.0) -> Capacity:
+    """Capacity of a pool with its best batch cap.
 
     Parameters
     ----------
     curve
         Service curve, already slowed to the end of its interval that is planned with.
-    percentile, limit_s
-        The SLA, limit in seconds.
+    servers
+        Replicas.
+    question
+        Limits and traffic.
     at_least
         A rate that is already had elsewhere: caps whose saturated throughput is below it are not looked at [1/s].
     """
     best = Capacity(0.0, 1, stability_limited=False)
-    for cap in reversed(batch_caps(curve, limit_s)):
-        bound = MAX_UTILIZATION * cap / float(curve.batch_time_s[cap - 1])
+    for cap in reversed(batch_caps(curve, question.limits)):
+        bound = MAX_UTILIZATION * servers * cap / float(curve.batch_time_s[cap - 1])
         if bound <= max(best.rate_rps, at_least):
             continue
-        found = cap_capacity(curve, cap, percentile, limit_s)
+        found = cap_capacity(curve, cap, servers, question)
         if found.rate_rps > best.rate_rps:
             best = found
+        elif best.rate_rps > 0 and choose(curve, cap, servers, question.traffic).exactness == "simulated":
+            # A search takes seconds here, and caps below one that is worse have not been seen to be better.
+            break
     return best
+
+
+def pool_rates(
+    curve: ServiceCurve, max_batch: int, most_servers: int, question: Question
+) -> tuple[tuple[int, float], ...]:
+    """Numbers of replicas and the rates that pools of them sustain with one batch cap, up to a number [1/s]."""
+    sizes = [size for size in POOL_SIZES if size < most_servers]
+    sizes.append(min(most_servers, POOL_SIZES[-1]))
+    return tuple((size, cap_capacity(curve, max_batch, size, question).rate_rps) for size in dict.fromkeys(sizes))
+
+
+def _key(curve: ServiceCurve, max_batch: int, servers: int, question: Question) -> str:
+    """Hash of everything that a capacity depends on, but for the program itself."""
+    digest = hashlib.sha256()
+    digest.update(np.ascontiguousarray(curve.batch_time_s[:max_batch]).tobytes())
+    traffic = question.traffic
+    if traffic.call_order == "independent":
+        for law in curve.noise[:max_batch]:
+            digest.update(law.digest)
+    else:
+        for calls in curve.series[:max_batch]:
+            digest.update(calls.tobytes())
+    seed = question.seed if choose(curve, max_batch, servers, traffic).exactness == "simulated" else None
+    digest.update(f"{max_batch} {servers} {question.limits} {traffic.key} {seed}".encode())
+    return digest.hexdigest()

@@ -1,6 +1,8 @@
 """``advisor plan``: a scenario file in, a fleet out."""
 
 import datetime
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +25,7 @@ from advisor.reports.tables import (
     result_csv,
     result_json,
 )
+from advisor.store.capacities import CapacityStore, default_cache_path
 from advisor.store.paths import DATA, PROFILES
 from advisor.store.profiles import read_profile_file, read_profiles
 from advisor.store.scenarios import read_scenario
@@ -57,16 +60,20 @@ def plan(
     """Recommend the cheapest fleet that answers in time, and say why."""
     check_targets(json, csv, xlsx)
     question = read_scenario(scenario, tuple(overrides or ()))
+    cache = CapacityStore(default_cache_path())
     known = {found.profile_id: found for found in read_profiles(PROFILES)}
     own = {found.profile_id: found for found in map(read_profile_file, profile or [])}
     known |= own
-    with Console(stderr=True).status("planning") as status:
+    with Console(stderr=True).status("planning") as status, ThreadPoolExecutor(os.cpu_count()) as executor:
         result = plan_scenario(
-            question,
+            question.scenario,
             known.values(),
             load_catalog(DATA),
             today=datetime.datetime.now(datetime.UTC).date(),
             preferred=frozenset(own),
+            traces=question.traces,
+            cache=cache,
+            executor=executor,
             progress=lambda line: status.update(f"planning: {line}"),
         )
     if json is not None:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from advisor.domain.evidence import Evidence
 from advisor.domain.record import Record
-from advisor.domain.workload import JobScenario, Scenario
+from advisor.domain.workload import JobScenario, Routing, Scenario
 
 MachineKind = Literal["cpu", "gpu"]
 
@@ -23,7 +23,10 @@ class Candidate(Record):
     replicas: int = Field(ge=1, description="copies of the model on one machine")
     threads: int = Field(ge=0, description="CPU threads of one replica; 0 on a GPU")
     max_batch: int = Field(ge=1, description="largest batch")
-    capacity_rps: float = Field(gt=0, description="rate of one machine under the SLA, lower end of its interval [1/s]")
+    capacity_rps: float = Field(ge=0, description="rate of one machine under the SLA, lower end of its interval [1/s]")
+    pool_rps: tuple[tuple[int, float], ...] = Field(
+        default=(), description="rates of so many machines together [1/s]; empty: in proportion to their number"
+    )
     error_frac: float = Field(ge=0, description="half width of the interval of the service times, as a fraction")
     stability_limited: bool = Field(description="saturation binds before the SLA does")
     extrapolated: bool = Field(description="more than twice the replicas that were measured together")
@@ -35,8 +38,10 @@ class Rejection(Record):
 
     machine_type: str = Field(description="key of the machine type")
     reason: str
+    percentile: float | None = Field(default=None, description="of the limit missed by most when idle, as a fraction")
     idle_response_s: float | None = Field(
-        default=None, description="percentile of the response time with no other request [s], where the SLA was missed"
+        default=None,
+        description="that percentile of the response time with no other request [s], where the SLA was missed",
     )
     profile_id: str | None = Field(default=None, description="profile that tells so")
 
@@ -55,7 +60,9 @@ class FleetLine(Record):
     cost_usd_per_month: float = Field(gt=0, description="730 h of all machines of the line [USD/month]")
     price_date: datetime.date
     price_source: str
-    capacity_rps: float = Field(gt=0, description="rate of the line under the SLA [1/s]")
+    capacity_rps: float = Field(gt=0, description="rate of the line under the SLA, lower end of its interval [1/s]")
+    capacity_likely_rps: float = Field(description="the same with service times as profiled [1/s]")
+    capacity_high_rps: float = Field(description="the same at the fast end of the interval of the service times [1/s]")
     rate_rps: float = Field(gt=0, description="traffic routed to the line [1/s]")
     utilization: float = Field(ge=0, le=1, description="share of time that a replica is busy")
     saturation_frac: float = Field(ge=0, description="traffic over saturated throughput")
@@ -72,15 +79,66 @@ class FleetLine(Record):
         return f"{self.region.split('/', 1)[0]}/{self.machine_type}"
 
 
+class Method(Record):
+    """How the response time of a pool is found, and how far to trust it."""
+
+    model: str
+    exactness: Literal["exact", "approximation", "simulated"]
+    error_frac: float = Field(ge=0, description="stated error of the percentile, as a fraction; 0: exact")
+    reason: str = Field(description="why this model")
+
+    @property
+    def label(self) -> str:
+        """Short form, such as “approximation, p99 within 5 %”."""
+        match self.exactness:
+            case "exact":
+                return "exact"
+            case "approximation":
+                return f"approximation, p99 within {self.error_frac:.0%}"
+            case "simulated":
+                return f"simulated, 95 % CI ±{self.error_frac:.1%}"
+
+
 class WorkloadAnswer(Record):
-    """Predicted percentile of one workload."""
+    """Predicted percentile of one workload under one of its limits."""
 
     workload: str
     percentile: float = Field(description="as a fraction")
     limit_s: float = Field(description="limit of the SLA [s]")
     value_s: float = Field(description="percentile with service times at the slow end of their interval [s]")
     likely_s: float = Field(description="percentile with service times as measured or published [s]")
-    method: str = Field(description="queueing model and its exactness")
+    method: Method
+
+
+class TrafficAnswer(Record):
+    """Which arrival process the plan rests on, and what a simpler one would have said."""
+
+    shape: Literal["poisson", "renewal", "bursts", "periodic", "replay"]
+    reason: str = Field(description="why this process")
+    poisson_machines: int | None = Field(
+        default=None, description="machines that Poisson arrivals at the same mean rate would seem to need"
+    )
+    poisson_usd_per_month: float | None = Field(default=None, description="what those cost [USD/month]")
+    period_s: float | None = Field(
+        default=None, description="percentile of the SLA over the whole day or week, not only its peak [s]"
+    )
+
+
+class DistributionPoint(Record):
+    """Share of requests that are answered later than a time."""
+
+    response_time_s: float
+    predicted_frac: float = Field(description="by the model or simulation that the plan rests on")
+    simulated_frac: float = Field(description="by the simulation that judges the fleet")
+
+
+class SimulatedLimit(Record):
+    """Verdict of the simulator on one limit."""
+
+    percentile: float = Field(description="as a fraction")
+    limit_s: float
+    value_s: float = Field(description="percentile simulated [s]")
+    ci95_s: float = Field(description="half width of its 95 % interval [s]")
 
 
 class Simulation(Record):
@@ -88,13 +146,15 @@ class Simulation(Record):
 
     p99_response_s: float = Field(description="99th percentile of the response time [s]")
     ci95_s: float = Field(description="half width of its 95 % interval [s]")
-    percentile: float = Field(description="percentile of the SLA, as a fraction")
-    value_s: float = Field(description="that percentile [s]")
-    value_ci95_s: float = Field(description="half width of its 95 % interval [s]")
+    limits: tuple[SimulatedLimit, ...] = Field(description="all limits, the highest percentile first")
     requests: int = Field(description="requests simulated; more when the first run could not decide")
     replications: int
+    mean_batch: float = Field(description="requests per batch")
+    stopped: Literal["target", "cap"] = Field(
+        description="target: the interval was narrow enough to decide; cap: the most requests allowed"
+    )
     seed: int
-    passed: bool = Field(description="percentile within the limit")
+    passed: bool = Field(description="all percentiles within their limits")
     enlarged: int = Field(ge=0, description="times the fleet was enlarged because the simulator objected")
 
 
@@ -156,8 +216,8 @@ class BreakEven(Record):
 class RoutingGain(Record):
     """What a better router would save, by simulation."""
 
-    routing: Literal["central_queue"]
-    count: int = Field(description="machines that one shared queue would need")
+    routing: Routing = Field(description="routing of the best of the others looked at")
+    count: int = Field(description="machines that it would need")
     value_s: float = Field(description="percentile of the SLA with them [s]")
     ci95_s: float
     saves_usd_per_month: float
@@ -177,6 +237,7 @@ class Provenance(Record):
     today: datetime.date
     seed: int
     profile_hashes: dict[str, str] = Field(description="sha256 of each profile used, by profile_id")
+    trace_hash: str | None = Field(default=None, description="sha256 of the trace replayed")
     oldest_price: datetime.date | None
     solver: str
     solver_status: str
@@ -196,7 +257,9 @@ class Plan(Record):
     fleet: tuple[FleetLine, ...]
     cost_usd_per_month: float
     p99_response_s: float = Field(description="worst workload's predicted p99 [s]")
-    workloads: tuple[WorkloadAnswer, ...]
+    workloads: tuple[WorkloadAnswer, ...] = Field(description="one per limit, the highest percentile first")
+    traffic: TrafficAnswer
+    distribution: tuple[DistributionPoint, ...]
     simulation: Simulation
     alternatives: tuple[Alternative, ...]
     break_even: BreakEven
@@ -234,6 +297,10 @@ class Infeasible(Record):
     cheapest_usd_per_month: float | None
     best_effort: tuple[FleetLine, ...] = Field(description="fleet within the limit that serves the most")
     served_frac: float = Field(ge=0, le=1, description="share of the demand that the best effort serves under the SLA")
+    overload_delay_s: float | None = Field(
+        default=None,
+        description="longest delay on the best effort if all traffic of a day or week reached it, as a fluid [s]",
+    )
     fastest_idle_cpu_s: float | None
     warnings: tuple[str, ...]
     rejections: tuple[Rejection, ...]

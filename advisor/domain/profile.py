@@ -1,7 +1,7 @@
 """Profile: raw facts of one model measured on one device."""
 
 import datetime
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -66,6 +66,11 @@ class Cell(Record):
         description="half width of the 95 % interval of the mean, between repeats, as a fraction of it",
     )
     histogram: Histogram | None = Field(default=None, description="service times [s]")
+    series_s: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
+        default=None,
+        min_length=2,
+        description="some calls of one replica in the order measured [s]: shows whether stalls cluster",
+    )
     cpu_mean_s: float | None = Field(default=None, ge=0, description="mean CPU time of one call, all its threads [s]")
     throughput_rps: float | None = Field(
         default=None, gt=0, description="items per second of all replicas together [1/s]"

@@ -4,16 +4,19 @@
 """
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
 
 from threadpoolctl import threadpool_limits
 
+from advisor.capacity.pool import Cache
 from advisor.domain.machine import Catalog
 from advisor.domain.plan import Infeasible, JobPlan, Plan
 from advisor.domain.profile import Profile
-from advisor.domain.workload import JobScenario, Scenario
+from advisor.domain.trace import Trace
+from advisor.domain.workload import JobScenario, Scenario, TraceArrivals
 from advisor.planning.jobs import plan_jobs
-from advisor.planning.market import Progress, prefer
+from advisor.planning.market import Progress, Setting, allowed_regions, prefer
 from advisor.planning.online import plan_online
 
 __all__ = ["Progress", "plan"]
@@ -26,6 +29,9 @@ def plan(
     *,
     today: datetime.date,
     preferred: frozenset[str] = frozenset(),
+    traces: Mapping[str, Trace] | None = None,
+    cache: Cache | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Plan | Infeasible | JobPlan:
     """Answer a scenario.
@@ -43,6 +49,12 @@ def plan(
     preferred
         Names of the user's own profiles: where one speaks for a device, other profiles of that model on that device
         are set aside.
+    traces
+        Recorded arrivals by the name that the scenario gives.
+    cache
+        Capacities found earlier, and room for new ones; they are the same for equal questions.
+    executor
+        Runs simulations side by side: threads, since the compiled loops release Python's lock.
     progress
         Called with a line whenever a step begins.
 
@@ -60,7 +72,19 @@ def plan(
     # waiting for its own threads (measured: fourteen times slower on a busy machine with two cores).
     with threadpool_limits(limits=1, user_api="blas"):
         chosen = prefer(known, preferred, scenario.workload.model, catalog)
-        return plan_online(scenario, chosen, catalog, today=today, progress=progress or _silent)
+        regions, notes = allowed_regions(scenario.regions, catalog)
+        arrivals = scenario.workload.arrivals
+        setting = Setting(
+            scenario=scenario,
+            profiles=chosen,
+            catalog=catalog,
+            regions=regions,
+            trace=(traces or {}).get(arrivals.file) if isinstance(arrivals, TraceArrivals) else None,
+            cache={} if cache is None else cache,
+            executor=executor,
+            progress=progress or _silent,
+        )
+        return plan_online(setting, notes, today=today)
 
 
 def _silent(_line: str) -> None:

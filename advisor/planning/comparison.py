@@ -1,6 +1,6 @@
 """What else could be had: other machine types, and CPU against GPU over the whole range of rates."""
 
-import math
+import numpy as np
 
 from advisor.domain.plan import Alternative, BreakEven, FleetLine, Step, Winner
 from advisor.optimizer.formulation import CoveringProgram, undominated
@@ -22,10 +22,10 @@ def alternatives(
     """
     taken = {line.machine_key for line in lines}
     best: dict[str, Alternative] = {}
-    for offer, candidate in zip(market.offers, market.candidates, strict=True):
+    for index, (offer, candidate) in enumerate(zip(market.offers, market.candidates, strict=True)):
         if candidate.machine_type in taken:
             continue
-        count = math.ceil(demand_rps / candidate.capacity_rps * (1 - 1e-12))
+        count = market.program.least_count(index, demand_rps)
         cost = round(count * usd_per_month(offer.price_usd_per_h), 2)
         known = best.get(candidate.machine_type)
         if known is not None and known.cost_usd_per_month <= cost:
@@ -39,7 +39,7 @@ def alternatives(
             count=count,
             cost_usd_per_month=cost,
             extra_frac=cost / cost_usd - 1,
-            utilization_frac=demand_rps / (count * candidate.capacity_rps),
+            utilization_frac=demand_rps / float(market.program.rates(index, np.array([count]))[0]),
             profile_id=candidate.profile_id,
             precision=candidate.precision,
             extrapolated=candidate.extrapolated,
@@ -93,7 +93,7 @@ def _range_end(demand_rps: float, gpu: CoveringProgram) -> float:
     if gpu.cost_usd.size == 0:
         return 4 * demand_rps
     cheapest = int(undominated(gpu)[0])
-    return max(4 * demand_rps, min(2 * float(gpu.capacity_rps[cheapest]), 100 * demand_rps))
+    return max(4 * demand_rps, min(2 * float(gpu.rate_each[cheapest]), 100 * demand_rps))
 
 
 def _steps(stairs: Staircase) -> tuple[Step, ...]:

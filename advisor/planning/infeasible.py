@@ -4,15 +4,17 @@ import datetime
 import math
 from collections.abc import Callable
 
-from advisor.domain.machine import Catalog
-from advisor.domain.plan import EvidenceLine, FleetLine, Infeasible, Relaxation
+import numpy as np
+
+from advisor.domain.plan import EvidenceLine, FleetLine, Infeasible, Rejection, Relaxation
 from advisor.domain.profile import Profile
 from advisor.domain.workload import Scenario, Sla, Workload
 from advisor.optimizer.solver import cheapest_fleet, most_served
+from advisor.planning.evidence import evidence_of, provenance_of, warnings_of
 from advisor.planning.fleet import Judged, fleet_lines
-from advisor.planning.market import Market, build_market
-from advisor.planning.trace import evidence_of, provenance_of, warnings_of
-from advisor.units import ms_to_s, s_to_ms
+from advisor.planning.market import Market, Setting, build_market
+from advisor.queueing.fluid import longest_fluid_delay_s
+from advisor.units import s_to_ms
 
 MOST_LOOSENING = 10.0
 """Limits up to this many times the one given are looked at."""
@@ -20,10 +22,9 @@ LOOSENING_STEPS = 7
 """Halvings of the range in its logarithm: ten to the 1/128 is a step of 2 %."""
 
 
-def no_profiles(
-    scenario: Scenario, market: Market, profiles: tuple[Profile, ...], notes: tuple[str, ...], *, today: datetime.date
-) -> Infeasible:
+def no_profiles(setting: Setting, market: Market, notes: tuple[str, ...], *, today: datetime.date) -> Infeasible:
     """No machine type in the regions has a profile of the model."""
+    scenario, profiles = setting.scenario, setting.profiles
     model = scenario.workload.model
     known = sorted({profile.model.name for profile in profiles})
     of_model = [profile for profile in profiles if profile.model.name == model]
@@ -32,13 +33,12 @@ def no_profiles(
     else:
         reason = f"There is no profile of {model} yet; profiles exist for {', '.join(known)}"
     return _infeasible(
-        scenario,
+        setting,
         market,
         notes,
         binding="profiles",
         reason=f'{reason}. Run "advisor profile MODEL.onnx -o profile.json" on the target machine and load the file.',
         provenance_lines=(),
-        profiles=profiles,
         today=today,
     )
 
@@ -54,82 +54,79 @@ def _what_excludes(scenario: Scenario, of_model: list[Profile]) -> str:
         return f"a sequence length of {asked.sequence_length}; there are {', '.join(map(str, lengths))}"
     if asked.precisions and not set(asked.precisions) & set(precisions):
         return f"the precisions {', '.join(asked.precisions)}; there are {', '.join(precisions)}"
+    if scenario.call_order == "as_measured" and all(cell.series_s is None for p in of_model for cell in p.cells):
+        return "call_order as_measured: none keeps the order of its calls; measure again, or set it to independent"
     return "the precision and sequence length asked for on a machine type of the regions allowed"
 
 
 def too_slow(
-    scenario: Scenario,
-    workload: Workload,
-    market: Market,
-    profiles: tuple[Profile, ...],
-    catalog: Catalog,
-    regions: tuple[str, ...],
-    notes: tuple[str, ...],
-    *,
-    today: datetime.date,
+    setting: Setting, workload: Workload, market: Market, notes: tuple[str, ...], *, today: datetime.date
 ) -> Infeasible:
-    """Every machine type with a profile misses the response-time limit even when idle."""
+    """Every machine type with a profile misses a response-time limit even when idle, or at any rate."""
     slow = [rejection for rejection in market.rejections if rejection.idle_response_s is not None]
-    nearest = min(slow, key=lambda rejection: (rejection.idle_response_s or math.inf, rejection.machine_type))
-    label = workload.sla.label
-    now_ms, idle_ms = s_to_ms(workload.sla.response_time_s), s_to_ms(nearest.idle_response_s or math.inf)
-    demand_rps = workload.arrival_rate_rps * (1 + scenario.headroom_frac)
+    nearest = min(slow, key=lambda rejection: (_excess(rejection, workload), rejection.machine_type))
+    missed = _limit_missed(nearest, workload)
+    idle_ms = s_to_ms(nearest.idle_response_s or math.inf)
 
-    def feasible(limit_ms: float) -> bool:
-        cost = _cost_under(limit_ms, workload, demand_rps, profiles, catalog, regions)
-        return cost is not None and cost <= (scenario.budget_usd_per_month or math.inf)
+    def feasible(factor: float) -> bool:
+        cost = _cost_under(factor, setting, workload)
+        return cost is not None and cost <= (setting.scenario.budget_usd_per_month or math.inf)
 
-    needed_ms = _smallest_limit_ms(idle_ms, feasible)
-    reason = (
-        f"No machine type with a profile meets {label} {now_ms:g} ms: the nearest, {nearest.machine_type}, "
-        f"needs {idle_ms:.4g} ms even when idle"
-    )
-    relaxations = [] if needed_ms is None else [_limit_relaxation(workload.sla, needed_ms)]
+    needed = _smallest_factor(max(1.0, _excess(nearest, workload)), workload, feasible)
+    when = "even when idle" if _excess(nearest, workload) > 1 else "when idle, and more at any rate"
     return _infeasible(
-        scenario,
+        setting,
         market,
         notes,
         binding="response_time",
-        reason=reason + ".",
-        relaxations=tuple(relaxations),
+        reason=(
+            f"No machine type with a profile meets {missed.label} {s_to_ms(missed.response_time_s):g} ms: the nearest, "
+            f"{nearest.machine_type}, needs {idle_ms:.4g} ms {when}."
+        ),
+        relaxations=() if needed is None else (_looser(workload, needed),),
         evidence=tuple(
             EvidenceLine(
                 what=f"speed of {nearest.machine_type}: profile {profile.profile_id}", evidence=profile.evidence
             )
-            for profile in profiles
+            for profile in setting.profiles
             if profile.profile_id == nearest.profile_id
         ),
         provenance_lines=(),
-        profiles=profiles,
         today=today,
     )
 
 
+def _limit_missed(rejection: Rejection, workload: Workload) -> Sla:
+    """Limit that a machine type misses by most when idle."""
+    return next((limit for limit in workload.limits if limit.percentile == rejection.percentile), workload.sla)
+
+
+def _excess(rejection: Rejection, workload: Workload) -> float:
+    """Response time when idle over the limit."""
+    return (rejection.idle_response_s or math.inf) / _limit_missed(rejection, workload).response_time_s
+
+
 def over_budget(
-    scenario: Scenario,
+    setting: Setting,
     workload: Workload,
     market: Market,
     judged: Judged,
-    profiles: tuple[Profile, ...],
-    catalog: Catalog,
-    regions: tuple[str, ...],
     notes: tuple[str, ...],
     *,
     today: datetime.date,
 ) -> Infeasible:
     """The cheapest fleet that meets the SLA costs more than the budget."""
-    budget = scenario.budget_usd_per_month
+    budget, demand_rps = setting.scenario.budget_usd_per_month, setting.demand_rps
     if budget is None:
         raise ValueError("a budget is needed to be over it")
-    demand_rps = workload.arrival_rate_rps * (1 + scenario.headroom_frac)
     cost = round(sum(line.cost_usd_per_month for line in judged.lines), 2)
     affordable = most_served(market.program, budget)
-    served_rps = min(demand_rps, float(affordable.counts @ market.program.capacity_rps))
-    best_effort = fleet_lines(market, affordable, workload, served_rps) if served_rps > 0 else ()
+    served_rps = min(demand_rps, market.program.total_rps(affordable.counts))
+    best_effort = fleet_lines(setting, market, affordable, workload, served_rps) if served_rps > 0 else ()
     return _infeasible(
-        scenario,
+        setting,
         market,
-        notes + warnings_of(judged.lines, market, catalog, profiles, today=today),
+        notes + warnings_of(judged.lines, market, setting, today=today),
         binding="budget",
         reason=(
             f"The cheapest fleet that meets the limit costs ${cost:,.2f} a month, ${cost - budget:,.2f} over the "
@@ -137,16 +134,29 @@ def over_budget(
         ),
         relaxations=(
             *_budget_relaxations(budget, cost, workload.arrival_rate_rps, served_rps / demand_rps),
-            *_looser_limit(workload, demand_rps, budget, profiles, catalog, regions),
+            *_looser_limit(setting, workload, budget),
         ),
         cheapest=judged.lines,
         best_effort=best_effort,
         served_frac=served_rps / demand_rps,
+        overload_delay_s=_overload_delay_s(market, best_effort, demand_rps),
         provenance_lines=judged.lines,
-        profiles=profiles,
         today=today,
         gap=judged.solved.gap_frac,
     )
+
+
+def _overload_delay_s(market: Market, lines: tuple[FleetLine, ...], demand_rps: float) -> float | None:
+    """Longest delay at the peak if all traffic of a day or week reached a fleet too small for it [s].
+
+    None where the rate is constant, where the fleet is not even saturated at the peak, or where it never catches up.
+    """
+    pattern = np.array(market.traffic.period)
+    if pattern.size == 0 or not lines:
+        return None
+    saturated_rps = sum(line.rate_rps / line.saturation_frac for line in lines)
+    longest = longest_fluid_delay_s(demand_rps * pattern, market.traffic.period_slot_s, saturated_rps)
+    return longest if 0 < longest < math.inf else None
 
 
 def _budget_relaxations(
@@ -171,77 +181,74 @@ def _budget_relaxations(
     return (money, traffic)
 
 
-def _looser_limit(
-    workload: Workload,
-    demand_rps: float,
-    budget_usd: float,
-    profiles: tuple[Profile, ...],
-    catalog: Catalog,
-    regions: tuple[str, ...],
-) -> tuple[Relaxation, ...]:
-    """Limit at which the budget would do, within a few percent and at most ten times the one given; empty if none."""
-    now_ms = s_to_ms(workload.sla.response_time_s)
+def _looser_limit(setting: Setting, workload: Workload, budget_usd: float) -> tuple[Relaxation, ...]:
+    """Limits at which the budget would do, within a few percent and at most ten times those given; empty if none."""
 
-    def affordable(limit_ms: float) -> bool:
-        cost = _cost_under(limit_ms, workload, demand_rps, profiles, catalog, regions)
+    def affordable(factor: float) -> bool:
+        cost = _cost_under(factor, setting, workload)
         return cost is not None and cost <= budget_usd
 
-    needed_ms = _smallest_limit_ms(now_ms, affordable)
-    return () if needed_ms is None else (_limit_relaxation(workload.sla, needed_ms),)
+    needed = _smallest_factor(1.0, workload, affordable)
+    return () if needed is None else (_looser(workload, needed),)
 
 
-def _cost_under(
-    limit_ms: float,
-    workload: Workload,
-    demand_rps: float,
-    profiles: tuple[Profile, ...],
-    catalog: Catalog,
-    regions: tuple[str, ...],
-) -> float | None:
-    """Cost of the cheapest fleet under another limit [USD/month]; None when no machine type meets it."""
-    sla = workload.sla.model_copy(update={"response_time_s": ms_to_s(limit_ms)})
-    market = build_market(workload.model_copy(update={"sla": sla}), profiles, catalog, regions, lambda _line: None)
-    return cheapest_fleet(market.program, demand_rps).cost_usd if market.offers else None
+def _cost_under(factor: float, setting: Setting, workload: Workload) -> float | None:
+    """Cost of the cheapest fleet when all limits are looser by a factor [USD/month]; None: no machine type meets them."""
+    limits = tuple(
+        limit.model_copy(update={"response_time_s": factor * limit.response_time_s}) for limit in workload.limits
+    )
+    market = build_market(setting, workload.model_copy(update={"limits": limits}))
+    return cheapest_fleet(market.program, setting.demand_rps).cost_usd if market.offers else None
 
 
-def _smallest_limit_ms(above_ms: float, feasible: Callable[[float], bool]) -> float | None:
-    """Smallest limit that is feasible, to about 2 % and three digits, up to ten times a first one [ms]; None: none is."""
+def _smallest_factor(above: float, workload: Workload, feasible: Callable[[float], bool]) -> float | None:
+    """Smallest factor on the limits that is feasible, up to ten times a first one; None: none is.
+
+    To about 2 %, and such that the limit of the highest percentile has three digits.
+    """
     low, high = 1.0, MOST_LOOSENING
-    if not feasible(above_ms * high):
+    if not feasible(above * high):
         return None
     for _ in range(LOOSENING_STEPS):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if feasible(above_ms * middle) else (middle, high)
-    needed = float(f"{above_ms * high:.3g}")
-    while not feasible(needed):
-        needed = float(f"{needed * 1.01:.3g}")
-    return needed
+        low, high = (low, middle) if feasible(above * middle) else (middle, high)
+    now_ms = s_to_ms(workload.sla.response_time_s)
+    needed_ms = float(f"{now_ms * above * high:.3g}")
+    while not feasible(needed_ms / now_ms):
+        needed_ms = float(f"{needed_ms * 1.01:.3g}")
+    return needed_ms / now_ms
 
 
-def _limit_relaxation(sla: Sla, needed_ms: float) -> Relaxation:
-    now_ms = s_to_ms(sla.response_time_s)
+def _looser(workload: Workload, factor: float) -> Relaxation:
+    """All limits looser by a factor, in words."""
+    now_ms = s_to_ms(workload.sla.response_time_s)
+    changes = [
+        f"the {limit.label} limit from {s_to_ms(limit.response_time_s):,.4g} ms to about "
+        f"{s_to_ms(factor * limit.response_time_s):,.4g} ms"
+        for limit in workload.limits
+    ]
     return Relaxation(
-        limit=sla.field,
+        limit=workload.sla.field,
         value_now=now_ms,
-        value_needed=needed_ms,
-        sentence=f"Raise the {sla.label} limit from {now_ms:,.4g} ms to about {needed_ms:,.4g} ms.",
+        value_needed=float(f"{now_ms * factor:.6g}"),
+        sentence=f"Raise {' and '.join(changes)}.",
     )
 
 
 def _infeasible(
-    scenario: Scenario,
+    setting: Setting,
     market: Market,
     notes: tuple[str, ...],
     *,
     binding: str,
     reason: str,
     provenance_lines: tuple[FleetLine, ...],
-    profiles: tuple[Profile, ...],
     today: datetime.date,
     relaxations: tuple[Relaxation, ...] = (),
     cheapest: tuple[FleetLine, ...] = (),
     best_effort: tuple[FleetLine, ...] = (),
     served_frac: float = 0.0,
+    overload_delay_s: float | None = None,
     gap: float | None = None,
     evidence: tuple[EvidenceLine, ...] = (),
 ) -> Infeasible:
@@ -249,8 +256,8 @@ def _infeasible(
         {
             "schema_version": 1,
             "status": "infeasible",
-            "scenario": scenario,
-            "demand_rps": scenario.workload.arrival_rate_rps * (1 + scenario.headroom_frac),
+            "scenario": setting.scenario,
+            "demand_rps": setting.demand_rps,
             "binding": binding,
             "reason": reason,
             "relaxations": relaxations,
@@ -258,10 +265,11 @@ def _infeasible(
             "cheapest_usd_per_month": round(sum(line.cost_usd_per_month for line in cheapest), 2) if cheapest else None,
             "best_effort": best_effort,
             "served_frac": served_frac,
+            "overload_delay_s": overload_delay_s,
             "fastest_idle_cpu_s": market.fastest_idle_cpu_s,
             "warnings": notes,
             "rejections": market.rejections,
-            "evidence": (*evidence_of(provenance_lines, profiles), *evidence),
-            "provenance": provenance_of(provenance_lines, market, profiles, scenario.seed, today=today, gap=gap),
+            "evidence": (*evidence_of(provenance_lines, setting.profiles, setting.trace), *evidence),
+            "provenance": provenance_of(provenance_lines, market, setting, today=today, gap=gap),
         }
     )

@@ -9,7 +9,7 @@ from advisor.domain.profile import Cell, Profile
 from advisor.domain.workload import JobScenario, NodeOption
 from advisor.economics.jobs import days_per_month, energy_kwh, job_time, jobs_per_node, nodes_needed, slack_h
 from advisor.errors import InputError
-from advisor.planning.trace import profile_hash
+from advisor.planning.evidence import profile_hash
 from advisor.units import SECONDS_PER_HOUR, usd_per_month
 
 

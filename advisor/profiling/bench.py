@@ -46,6 +46,9 @@ Progress: TypeAlias = Callable[[int, int, float, str], None]
 WALL_OVER_CPU_LIMIT = 1.1
 """A single-threaded call that takes longer than this times its CPU time was kept waiting by others."""
 
+SERIES_CALLS = 1000
+"""Calls whose order is kept per cell: enough for series of stalls, few enough for a file that people can open."""
+
 CI_LIMIT_FRAC = 0.05
 """Repeats that differ by more than this do not describe one state of the machine."""
 
@@ -236,12 +239,20 @@ def _summarize_cell(cell: PlannedCell, windows: list[Window], *, repeats: int) -
         service_max_s=summary.max_s,
         mean_ci95_frac=ci95_frac,
         histogram=histogram(service_s),
+        series_s=_series(windows),
         cpu_mean_s=cpu_mean_s,
         throughput_rps=calls * cell.batch_size / sum(window.duration_s for window in windows),
         memory_gib=cell.memory_gib,
     )
     warnings = _cell_warnings(draft, windows=len(windows), repeats=repeats)
     return draft.model_copy(update={"warnings": warnings})
+
+
+def _series(windows: list[Window]) -> tuple[float, ...] | None:
+    """Calls of the first replica in order of time, an equal number from each repeat, with five digits [s]."""
+    each = SERIES_CALLS // len(windows)
+    calls = np.concatenate([window.service_s[: min(each, window.first_caller_calls)] for window in windows])
+    return tuple(float(f"{value:.5g}") for value in calls) if calls.size > 1 else None
 
 
 def _cell_warnings(cell: Cell, *, windows: int, repeats: int) -> tuple[str, ...]:

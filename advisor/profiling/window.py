@@ -39,6 +39,8 @@ class Window:
     """Calls inside; a call across an edge counts by its share, so that throughput has no bias."""
     duration_s: float
     """Length of the window [s]."""
+    first_caller_calls: int
+    """How many of the calls are the first caller's; they come first, in order of time."""
 
 
 @dataclass(slots=True)
@@ -170,4 +172,5 @@ def _cut(logs: list[_Log], gate: _Gate, *, per_thread: bool) -> Window:
         cpu_mean_s=cpu_mean_ns / _NS_PER_S,
         calls=calls,
         duration_s=(gate.end_ns - gate.start_ns) / _NS_PER_S,
+        first_caller_calls=int(np.count_nonzero(whole[: len(logs[0].ends)])),
     )

@@ -8,7 +8,9 @@ Solved as an embedded Markov chain on the queue left at service completions; the
 from what a Poisson arrival finds (PASTA): the batch in service, its residual, and the queue ahead.
 """
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,11 @@ class Noise:
         """P(ξ ≤ edge): flat between intervals, rising on them."""
         above = np.minimum(np.cumsum(self.weights), 1.0)
         return np.column_stack((np.concatenate(([0.0], above[:-1])), above)).ravel()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Hash of the distribution."""
+        return hashlib.sha256(np.concatenate((self.lower, self.upper, self.weights)).tobytes()).digest()
 
     def cdf(self, x: Array) -> Array:
         """P(ξ ≤ x), continuous from the right."""

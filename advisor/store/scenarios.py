@@ -1,6 +1,7 @@
 """Scenario files: short YAML for people, in milliseconds and percent, expanded to the SI types of the domain."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -8,8 +9,20 @@ import yaml
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from advisor.domain.record import Record, first_problem, parse_record
-from advisor.domain.workload import JobScenario, Routing, Scenario, Sla, Workload
+from advisor.domain.trace import Trace
+from advisor.domain.workload import (
+    Arrivals,
+    CallOrder,
+    JobScenario,
+    PoissonArrivals,
+    Routing,
+    Scenario,
+    Sla,
+    TraceArrivals,
+    Workload,
+)
 from advisor.errors import InputError
+from advisor.store.traces import read_trace
 from advisor.units import ms_to_s
 
 PERCENTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99, "p999_ms": 0.999}
@@ -19,11 +32,20 @@ Milliseconds = Annotated[float | None, Field(default=None, gt=0, le=3_600_000)]
 class Demand(Record):
     """Traffic."""
 
-    rate_rps: float = Field(gt=0, le=1e7, description="requests per second at the peak [1/s]")
+    rate_rps: float | None = Field(
+        default=None, gt=0, le=1e7, description="requests per second in the busiest hour [1/s]; null: as in the trace"
+    )
+    arrivals: Arrivals = Field(default=PoissonArrivals(), description="how requests come")
+
+    @model_validator(mode="after")
+    def _rate_or_trace(self) -> Self:
+        if self.rate_rps is None and not isinstance(self.arrivals, TraceArrivals):
+            raise ValueError("rate_rps, unless arrivals is a trace")
+        return self
 
 
 class SlaLimits(Record):
-    """One percentile limit of the response time [ms]."""
+    """Percentile limits of the response time, at least one [ms]."""
 
     p50_ms: Milliseconds
     p90_ms: Milliseconds
@@ -32,15 +54,17 @@ class SlaLimits(Record):
     p999_ms: Milliseconds
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        if sum(getattr(self, name) is not None for name in PERCENTILES) != 1:
-            raise ValueError(f"exactly one of {', '.join(PERCENTILES)}")
+    def _at_least_one(self) -> Self:
+        if all(getattr(self, name) is None for name in PERCENTILES):
+            raise ValueError(f"at least one of {', '.join(PERCENTILES)}")
         return self
 
-    def to_sla(self) -> Sla:
-        """Limit in SI units."""
-        name, value = next((name, getattr(self, name)) for name in PERCENTILES if getattr(self, name) is not None)
-        return Sla(percentile=PERCENTILES[name], response_time_s=ms_to_s(value))
+    def to_limits(self) -> tuple[Sla, ...]:
+        """Limits in SI units, the highest percentile first."""
+        given = [(q, getattr(self, name)) for name, q in PERCENTILES.items()]
+        return tuple(
+            Sla(percentile=q, response_time_s=ms_to_s(value)) for q, value in reversed(given) if value is not None
+        )
 
 
 class ScenarioFile(Record):
@@ -58,32 +82,58 @@ class ScenarioFile(Record):
     )
     sequence_length: PositiveInt | None = Field(default=None, description="tokens per item, for models of text")
     precisions: tuple[str, ...] = Field(default=(), description="precisions allowed, such as [fp32, fp16]; empty: all")
-    routing: Routing = "random"
+    routing: Routing = Field(default="random", description="how requests reach replicas")
+    batch_delay_ms: float = Field(
+        default=0.0, ge=0, le=60_000, description="longest time that a free replica waits for its batch to fill [ms]"
+    )
+    call_order: CallOrder = Field(
+        default="independent",
+        description="as_measured: service times follow each other as in the profile, so that stalls come in series",
+    )
     seed: int = Field(default=0, ge=0, description="seed of the simulation")
 
-    def to_scenario(self) -> Scenario:
-        """Scenario in SI units."""
+    def to_scenario(self, trace_rate_rps: float | None) -> Scenario:
+        """Scenario in SI units; without a rate of its own it takes that of its trace."""
         return Scenario(
             schema_version=1,
             name=self.name,
             workload=Workload(
                 name=self.name,
                 model=self.model,
-                arrival_rate_rps=self.demand.rate_rps,
-                sla=self.sla.to_sla(),
+                arrival_rate_rps=self.demand.rate_rps or trace_rate_rps or 0.0,
+                arrivals=self.demand.arrivals,
+                limits=self.sla.to_limits(),
                 sequence_length=self.sequence_length,
                 precisions=self.precisions,
             ),
             headroom_frac=self.headroom_pct / 100,
             routing=self.routing,
+            batch_delay_s=ms_to_s(self.batch_delay_ms),
+            call_order=self.call_order,
             budget_usd_per_month=self.budget_usd_per_month,
             regions=self.regions,
             seed=self.seed,
         )
 
 
-def read_scenario(path: Path, overrides: tuple[str, ...] = ()) -> Scenario | JobScenario:
-    """Scenario of a YAML file, with fields replaced by ``path.to.field=value``.
+@dataclass(frozen=True)
+class Question:
+    """A scenario with the traces that it names.
+
+    Attributes
+    ----------
+    scenario
+        What is asked.
+    traces
+        Recorded arrivals by the name that the scenario uses.
+    """
+
+    scenario: Scenario | JobScenario
+    traces: dict[str, Trace]
+
+
+def read_scenario(path: Path, overrides: tuple[str, ...] = ()) -> Question:
+    """Scenario of a YAML file, with fields replaced by ``path.to.field=value``; traces are looked for beside the file.
 
     Raises
     ------
@@ -96,11 +146,11 @@ def read_scenario(path: Path, overrides: tuple[str, ...] = ()) -> Scenario | Job
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InputError("content", "bytes that are no text", "UTF-8 text", file=path.name) from error
-    return parse_scenario(text, overrides, file=path.name)
+    return parse_scenario(text, overrides, file=path.name, folder=path.parent)
 
 
-def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str) -> Scenario | JobScenario:
-    """Scenario from YAML text.
+def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str, folder: Path) -> Question:
+    """Scenario from YAML text; traces are read from the folder.
 
     Raises
     ------
@@ -124,11 +174,16 @@ def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str) -> 
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError("content", str(error), "fields with texts, numbers and lists", file=file) from error
     if "jobs" in document:
-        return parse_record(JobScenario, content, file=file)
-    return parse_record(ScenarioFile, content, file=file).to_scenario()
+        return Question(parse_record(JobScenario, content, file=file), {})
+    found = parse_record(ScenarioFile, content, file=file)
+    if not isinstance(found.demand.arrivals, TraceArrivals):
+        return Question(found.to_scenario(None), {})
+    name = found.demand.arrivals.file
+    trace = read_trace(folder / name)
+    return Question(found.to_scenario(trace.rate_rps), {name: trace})
 
 
-def online_scenario(**fields: Any) -> Scenario:
+def online_scenario(trace: Trace | None = None, **fields: Any) -> Scenario:
     """Scenario from the values of a form, checked like a file.
 
     Raises
@@ -137,9 +192,10 @@ def online_scenario(**fields: Any) -> Scenario:
         When a value does not fit.
     """
     try:
-        return ScenarioFile.model_validate_json(json.dumps({"schema_version": 1, **fields})).to_scenario()
+        found = ScenarioFile.model_validate_json(json.dumps({"schema_version": 1, **fields}))
     except ValidationError as error:
         raise first_problem(error, file="form") from error
+    return found.to_scenario(None if trace is None else trace.rate_rps)
 
 
 def _override(document: dict[str, Any], override: str) -> None:

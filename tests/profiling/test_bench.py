@@ -45,6 +45,8 @@ def test_a_model_is_measured_from_end_to_end(tiny_model):
         assert cell.count == sum(cell.histogram.counts) >= 10
         assert cell.cpu_mean_s > 0
         assert cell.mean_ci95_frac is not None
+        assert 2 <= len(cell.series_s) <= min(1000, cell.count)
+        assert max(cell.series_s) <= cell.service_max_s * (1 + 1e-4)
     assert [state[:2] for state in seen] == [(done, 8) for done in range(9)]
     assert seen[-1][2] == 0
     assert "items/s" in seen[-1][3]

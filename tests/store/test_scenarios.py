@@ -8,6 +8,7 @@ from advisor.domain.workload import JobScenario, Scenario
 from advisor.errors import InputError
 from advisor.store.paths import SCENARIOS
 from advisor.store.scenarios import parse_scenario, read_scenario
+from advisor.store.traces import read_trace
 
 SHORT = """
 schema_version: 1
@@ -20,9 +21,14 @@ regions: [aws/us-east-1]
 """
 
 
+def parse(text, overrides=(), *, file="short.yaml", folder=SCENARIOS):
+    """Scenario of a text, without its traces."""
+    return parse_scenario(text, overrides, file=file, folder=folder).scenario
+
+
 def test_the_short_form_is_a_whole_scenario():
     """Seven lines are enough; milliseconds become seconds."""
-    scenario = parse_scenario(SHORT, file="short.yaml")
+    scenario = parse(SHORT)
     assert isinstance(scenario, Scenario)
     assert scenario.workload.sla.response_time_s == pytest.approx(0.1)
     assert scenario.workload.sla.percentile == 0.99
@@ -33,12 +39,12 @@ def test_the_short_form_is_a_whole_scenario():
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_scenario_reads(path):
     """Shipped scenarios fit the schema."""
-    assert isinstance(read_scenario(path), Scenario | JobScenario)
+    assert isinstance(read_scenario(path).scenario, Scenario | JobScenario)
 
 
 def test_overrides_replace_fields_by_path():
     """--set reaches nested fields, also ones that the file leaves out."""
-    scenario = parse_scenario(SHORT, ("demand.rate_rps=500", "sla.p99_ms=50", "headroom_pct=20"), file="short.yaml")
+    scenario = parse(SHORT, ("demand.rate_rps=500", "sla.p99_ms=50", "headroom_pct=20"))
     assert scenario.workload.arrival_rate_rps == 500
     assert scenario.workload.sla.response_time_s == pytest.approx(0.05)
     assert scenario.headroom_frac == pytest.approx(0.2)
@@ -47,7 +53,7 @@ def test_overrides_replace_fields_by_path():
 @given(st.floats(min_value=0.001, max_value=3_600_000))
 def test_milliseconds_survive_the_way_to_seconds(limit_ms):
     """The limit in seconds is the limit in milliseconds over a thousand."""
-    scenario = parse_scenario(SHORT, (f"sla.p99_ms={limit_ms!r}",), file="short.yaml")
+    scenario = parse(SHORT, (f"sla.p99_ms={limit_ms!r}",))
     assert scenario.workload.sla.response_time_s == pytest.approx(limit_ms / 1000)
 
 
@@ -57,7 +63,21 @@ def test_milliseconds_survive_the_way_to_seconds(limit_ms):
         ("demand.rate_rps=-3", "short.yaml: demand.rate_rps is -3; allowed: greater than 0."),
         ("demand.rate_rps=many", "short.yaml: demand.rate_rps is 'many'; allowed: a valid number."),
         ("sla.p99_ms=0", "short.yaml: sla.p99_ms is 0; allowed: greater than 0."),
-        ("sla.p95_ms=80", "allowed: exactly one of p50_ms, p90_ms, p95_ms, p99_ms, p999_ms."),
+        ("sla={}", "allowed: at least one of p50_ms, p90_ms, p95_ms, p99_ms, p999_ms."),
+        ("demand.rate_rps=null", "allowed: rate_rps, unless arrivals is a trace."),
+        ("demand.arrivals.kind=poison", "demand.arrivals is 'dict of 1'; allowed: Input tag 'poison'"),
+        ("demand.arrivals={kind: renewal}", "demand.arrivals.renewal.scv is missing; allowed: the field is required."),
+        (
+            "demand.arrivals={kind: renewal, scv: 0}",
+            "demand.arrivals.renewal.scv is 0; allowed: greater than or equal to",
+        ),
+        ("demand.arrivals={kind: hourly_week, weights: [1, 2]}", "demand.arrivals.hourly_week.weights"),
+        ("demand.arrivals={kind: trace, file: none.csv}", "none.csv"),
+        (
+            "routing=magic",
+            "routing is 'magic'; allowed: 'random', 'round_robin', 'least_outstanding' or 'central_queue'.",
+        ),
+        ("batch_delay_ms=-1", "batch_delay_ms is -1; allowed: greater than or equal to 0."),
         ("colour=blue", "short.yaml: colour is 'blue'; allowed: no such field in this schema version."),
         ("schema_version=2", "short.yaml: schema_version is 2; allowed: 1."),
         ("model.name=x", "--set is 'model.name=x'; allowed: a path of fields; one on the way is a value."),
@@ -67,7 +87,7 @@ def test_milliseconds_survive_the_way_to_seconds(limit_ms):
 def test_one_sentence_for_a_bad_value(override, sentence):
     """Bad input names file, field, value and what is allowed."""
     with pytest.raises(InputError) as caught:
-        parse_scenario(SHORT, (override,), file="short.yaml")
+        parse(SHORT, (override,))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -83,7 +103,7 @@ def test_one_sentence_for_a_bad_value(override, sentence):
 def test_what_is_no_scenario_is_refused(text, sentence):
     """A file that is not a scenario gets one sentence, too."""
     with pytest.raises(InputError, match=r"bad\.yaml") as caught:
-        parse_scenario(text, file="bad.yaml")
+        parse(text, file="bad.yaml")
     assert sentence in str(caught.value)
 
 
@@ -91,3 +111,22 @@ def test_a_missing_file_is_named(tmp_path):
     """The file that does not exist is named."""
     with pytest.raises(InputError, match=r"nowhere\.yaml"):
         read_scenario(tmp_path / "nowhere.yaml")
+
+
+def test_several_limits_hold_together_and_the_highest_percentile_comes_first():
+    """Limits may be given for several percentiles; headlines speak of the highest."""
+    workload = parse(SHORT, ("sla.p50_ms=40", "sla.p999_ms=300")).workload
+    assert [limit.label for limit in workload.limits] == ["p99.9", "p99", "p50"]
+    assert workload.sla.response_time_s == pytest.approx(0.3)
+
+
+def test_a_trace_is_read_from_beside_the_scenario_and_gives_its_rate(tmp_path):
+    """Without a rate the traffic is that of the trace; with one the trace is sped up or slowed down to it."""
+    (tmp_path / "log.csv").write_text("t_s\n0\n1\n2\n4\n")
+    document = SHORT.replace("{rate_rps: 120}", "{arrivals: {kind: trace, file: log.csv}}")
+    found = parse_scenario(document, file="short.yaml", folder=tmp_path)
+    assert found.scenario.workload.arrival_rate_rps == pytest.approx(0.75)
+    assert found.traces["log.csv"].times_s.tolist() == [0, 1, 2, 4]
+    faster = parse_scenario(document, ("demand.rate_rps=3",), file="short.yaml", folder=tmp_path)
+    assert faster.scenario.workload.arrival_rate_rps == 3
+    assert faster.traces["log.csv"].sha256 == read_trace(tmp_path / "log.csv").sha256

@@ -9,9 +9,21 @@ from advisor.domain.evidence import Evidence
 from advisor.domain.machine import Catalog
 from advisor.domain.plan import EvidenceLine, FleetLine, Provenance
 from advisor.domain.profile import Profile
-from advisor.domain.workload import Scenario
-from advisor.planning.market import Market
+from advisor.domain.trace import Trace
+from advisor.domain.workload import CallOrder, Routing, Scenario
+from advisor.planning.market import Market, Setting
+from advisor.units import s_to_ms
 
+ROUTING_WORDS: dict[Routing, str] = {
+    "random": "Each request goes to a replica at random",
+    "round_robin": "Requests go to the replicas in turn",
+    "least_outstanding": "Each request goes to the replica with the fewest requests not yet answered",
+    "central_queue": "All replicas of a machine type take their requests from one queue",
+}
+CALL_ORDER_WORDS: dict[CallOrder, str] = {
+    "independent": "Service times are independent of each other; stalls that come in series make the tail longer.",
+    "as_measured": "Service times follow each other as in the profile, in blocks of successive calls.",
+}
 OLD_PRICE_DAYS = 90
 BUSY_FRAC = 0.8
 """Above this load a small error in service times becomes a large one in waiting."""
@@ -20,8 +32,7 @@ BUSY_FRAC = 0.8
 def warnings_of(
     lines: tuple[FleetLine, ...],
     market: Market,
-    catalog: Catalog,
-    profiles: tuple[Profile, ...],
+    setting: Setting,
     *,
     today: datetime.date,
 ) -> tuple[str, ...]:
@@ -34,10 +45,11 @@ def warnings_of(
             f"The oldest price used is of {oldest.isoformat()}, {age} days ago: check it with the provider, "
             "and put the new price into data/cloud_prices.csv."
         )
-    by_id = {profile.profile_id: profile for profile in profiles}
+    by_id = {profile.profile_id: profile for profile in setting.profiles}
     for line in lines:
-        sentences += _line_warnings(line, catalog, by_id[line.profile_id])
+        sentences += _line_warnings(line, setting.catalog, by_id[line.profile_id])
     sentences += _precision_warning(lines, market)
+    sentences += setting.trace.warnings if setting.trace is not None else ()
     return tuple(dict.fromkeys(sentences))
 
 
@@ -87,8 +99,9 @@ def _precision_warning(lines: tuple[FleetLine, ...], market: Market) -> list[str
 def assumptions_of(lines: tuple[FleetLine, ...], market: Market, scenario: Scenario) -> tuple[str, ...]:
     """Everything taken for granted, in sentences."""
     sentences = [
-        "Requests arrive independently of each other at a constant rate (Poisson), one item per request.",
-        "Independent replicas behind a random router; a replica that falls free takes all waiting requests up to its batch cap.",
+        market.traffic.reason,
+        f"{ROUTING_WORDS[scenario.routing]}; {_batching(scenario)}.",
+        CALL_ORDER_WORDS[scenario.call_order],
         "The response time is wait plus inference; network, pre- and post-processing are not in it unless the profile has them.",
         f"Demand is the traffic given plus {scenario.headroom_frac:.0%} headroom; no spare machine is planned for failures.",
         "List prices of on-demand machines for 730 h a month; storage, traffic out and taxes are not in them.",
@@ -103,10 +116,24 @@ def assumptions_of(lines: tuple[FleetLine, ...], market: Market, scenario: Scena
     return tuple(dict.fromkeys(sentences))
 
 
-def evidence_of(lines: tuple[FleetLine, ...], profiles: tuple[Profile, ...]) -> tuple[EvidenceLine, ...]:
+def _batching(scenario: Scenario) -> str:
+    if scenario.batch_delay_s > 0:
+        return (
+            f"a replica that falls free waits up to {s_to_ms(scenario.batch_delay_s):g} ms for a full batch, "
+            "then takes the waiting requests up to its batch cap"
+        )
+    return "a replica that falls free takes all waiting requests up to its batch cap"
+
+
+def evidence_of(
+    lines: tuple[FleetLine, ...], profiles: tuple[Profile, ...], trace: Trace | None
+) -> tuple[EvidenceLine, ...]:
     """Source and date of the speed and the price of each line."""
     by_id = {profile.profile_id: profile for profile in profiles}
     found = []
+    if trace is not None:
+        recorded = Evidence(kind="imported", source=f"{trace.name}, sha256 {trace.sha256[:12]}", date=None)
+        found.append(EvidenceLine(what=f"arrivals: {trace.requests:,} time stamps", evidence=recorded))
     for line in lines:
         profile = by_id[line.profile_id]
         found.append(
@@ -125,20 +152,20 @@ def profile_hash(profile: Profile) -> str:
 def provenance_of(
     lines: tuple[FleetLine, ...],
     market: Market,
-    profiles: tuple[Profile, ...],
-    seed: int,
+    setting: Setting,
     *,
     today: datetime.date,
     gap: float | None,
 ) -> Provenance:
     """Versions, hashes and dates that make the plan reproducible."""
     used = {candidate.profile_id for candidate in market.candidates} | {line.profile_id for line in lines}
-    hashes = {profile.profile_id: profile_hash(profile) for profile in profiles if profile.profile_id in used}
+    hashes = {profile.profile_id: profile_hash(profile) for profile in setting.profiles if profile.profile_id in used}
     dates = [line.price_date for line in lines]
     return Provenance(
         version=__version__,
         today=today,
-        seed=seed,
+        seed=setting.scenario.seed,
+        trace_hash=None if setting.trace is None else setting.trace.sha256,
         profile_hashes=hashes,
         oldest_price=min(dates, default=None),
         solver="scipy.optimize.milp (HiGHS)",
