@@ -21,6 +21,10 @@ HYBRID_ERROR_FRAC = 0.05
 """Largest error of its p99 up to that SCV and 90 % load, against simulation (docs/queueing.md)."""
 CHECK_CELLS = 400
 """Lattice cells of the batch queue where a promise is made."""
+RELAXATIONS = 10
+"""Length of a replication in relaxations; its first tenth is dropped."""
+HIGHEST_LOAD = 0.98
+"""Loads above this are looked at as if they were this high: nothing is promised there."""
 SIMULATED_TARGET = 0.02
 """Half width of the 95 % interval that simulated answers aim at, relative to the percentile."""
 
@@ -37,8 +41,8 @@ def choose(curve: ServiceCurve, max_batch: int, servers: int, traffic: Traffic) 
     if alone and traffic.shape == "poisson":
         return _exact("batch queue", "replicas are independent queues with Poisson arrivals")
     if max_batch > 1:
-        what = "replicas share their requests" if not alone else "gaps between requests are not Poisson"
-        return _simulated(f"{what} and take them in batches: no analytic model tested is safe")
+        what = "gaps between requests are not Poisson" if alone else "replicas share their requests"
+        return _simulated(f"{what}, and replicas take them in batches: no analytic model tested is safe")
     if alone:
         return _exact("GI/G/1", "one request at a time, and a random split of renewal arrivals is renewal")
     if traffic.routing != "central_queue":
@@ -112,6 +116,20 @@ def response_time(
         case "GI/G/c hybrid":
             return gigc(rate_rps, law, times, weights, servers=servers)
     raise ValueError("this pool has no analytic model")
+
+
+def steady_requests(curve: ServiceCurve, max_batch: int, rate_rps: float, *, servers: int, traffic: Traffic) -> float:
+    """Requests that one replication of a pool needs, so that its empty start does not show.
+
+    Ten times the relaxation: the requests that fill all servers once, cB, and those in which a queue near saturation
+    forgets its past, c_a²B/(1-ρ)²; or ten bursts.
+    """
+    if traffic.independent:
+        rate_rps, servers = rate_rps / servers, 1
+    load = min(HIGHEST_LOAD, rate_rps * float(curve.batch_time_s[max_batch - 1]) / max_batch / servers)
+    variability = 1.0 if traffic.law is None else max(1.0, traffic.law.scv)
+    relaxation = servers * max_batch + variability * max_batch / (1 - load) ** 2
+    return RELAXATIONS * max(relaxation, traffic.cycle_requests(rate_rps))
 
 
 def streams_of(

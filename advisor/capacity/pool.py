@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from advisor.capacity.curve import ServiceCurve
-from advisor.capacity.method import CHECK_CELLS, choose, response_time, streams_of
+from advisor.capacity.method import CHECK_CELLS, HIGHEST_LOAD, choose, response_time, steady_requests, streams_of
 from advisor.capacity.traffic import Traffic
 from advisor.simulation.metrics import simulate
 
 Array = NDArray[np.float64]
 
-MAX_UTILIZATION = 0.98
-"""Above this share of the saturated throughput nothing is promised."""
 LEAST_GAIN = 1.05
 """A larger batch cap is tried only when it raises the saturated throughput by this factor."""
 EXACT_MARGIN = 0.995
@@ -33,6 +31,7 @@ LARGEST_BATCH = 128
 SEARCH_CELLS = 160
 """Lattice cells while searching for a rate."""
 SEARCH_REQUESTS = 120_000
+MOST_SEARCH_REQUESTS = 800_000
 SEARCH_REPLICATIONS = 4
 """Simulated requests per rate looked at; all rates and all pools share the random numbers, so that noise cancels."""
 SCANNED_LOADS = (0.1, 0.25, 0.45, 0.65, 0.82)
@@ -147,7 +146,7 @@ def _analytic_rate(curve: ServiceCurve, max_batch: int, servers: int, question: 
     The tail grows with the rate, so its root is found by Brent's method on its logarithm.
     """
     full_s = float(curve.batch_time_s[max_batch - 1])
-    highest = MAX_UTILIZATION * servers * max_batch / full_s
+    highest = HIGHEST_LOAD * servers * max_batch / full_s
     lowest = 1e-4 * highest
     exact = choose(curve, max_batch, servers, question.traffic).exactness == "exact"
 
@@ -175,30 +174,32 @@ def _analytic_rate(curve: ServiceCurve, max_batch: int, servers: int, question: 
 
 def _simulated_rate(curve: ServiceCurve, max_batch: int, servers: int, question: Question) -> tuple[float, bool]:
     """Crossing of the limits as the load grows, the first one behind a shared queue; whether saturation binds."""
-    highest = MAX_UTILIZATION * servers * max_batch / float(curve.batch_time_s[max_batch - 1])
+    highest = HIGHEST_LOAD * servers * max_batch / float(curve.batch_time_s[max_batch - 1])
 
     def excess(rate: float) -> float:
+        needed = steady_requests(curve, max_batch, rate, servers=servers, traffic=question.traffic)
         found = simulate(
             streams_of(curve, max_batch, rate, servers=servers, traffic=question.traffic),
             seed=question.seed,
-            requests=question.traffic.requests(SEARCH_REQUESTS, rate),
+            requests=int(min(MOST_SEARCH_REQUESTS, max(SEARCH_REQUESTS, SEARCH_REPLICATIONS * needed))),
             most_requests=SEARCH_REQUESTS,
             enough=lambda _result: True,
             replications=SEARCH_REPLICATIONS,
         )
         return _excess(found.tail, question.limits)
 
-    if excess(highest) <= 0:
-        return highest * OTHER_MARGIN, True
     low, high = 1e-3 * highest, highest
+    # A wait for full batches may break the limit at low rates alone: a capacity holds at all rates below it.
+    if excess(low) > 0:
+        return 0.0, False
+    if excess(high) <= 0:
+        return high * OTHER_MARGIN, True
     if question.traffic.routing == "central_queue" and servers > 1 and max_batch > 1:
         for load in SCANNED_LOADS:
             if excess(load * highest) > 0:
                 high = load * highest
                 break
             low = load * highest
-    if low == 1e-3 * highest and excess(low) > 0:
-        return 0.0, False
     # Equal random numbers at all rates make this a function of the rate, though one with small jumps.
     crossing = brentq(
         lambda log_rate: excess(math.exp(log_rate)), math.log(low), math.log(high), xtol=_SIMULATED_TOLERANCE / 2
@@ -232,7 +233,7 @@ def best_capacity(curve: ServiceCurve, servers: int, question: Question, *, at_l
     """
     best = Capacity(0.0, 1, stability_limited=False)
     for cap in reversed(batch_caps(curve, question.limits)):
-        bound = MAX_UTILIZATION * servers * cap / float(curve.batch_time_s[cap - 1])
+        bound = HIGHEST_LOAD * servers * cap / float(curve.batch_time_s[cap - 1])
         if bound <= max(best.rate_rps, at_least):
             continue
         found = cap_capacity(curve, cap, servers, question)

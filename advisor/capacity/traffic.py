@@ -93,12 +93,12 @@ class Traffic:
         """Whether replicas are independent queues: a random split of Poisson arrivals is Poisson again."""
         return self.routing == "random" and self.shape == "poisson"
 
-    def requests(self, least: int, rate_rps: float) -> int:
-        """Requests of a simulation: bursts need ten of them in each of twenty replications."""
+    def cycle_requests(self, rate_rps: float) -> float:
+        """Mean number of requests from the start of one burst to that of the next; 0 without bursts."""
         if self.bursts is None:
-            return least
+            return 0.0
         _ratio, frac, burst_s = self.bursts
-        return int(min(max(least, 200 * rate_rps * burst_s / frac), 2 * least))
+        return rate_rps * burst_s / frac
 
     def process(self, rate_rps: float) -> Process:
         """Arrivals at a mean rate; for periodic ones the rate is the highest [1/s]."""
@@ -146,7 +146,7 @@ def resolve_traffic(scenario: Scenario, trace: Trace | None, service_times_s: tu
                 shape="bursts",
                 bursts=(bursts.ratio, bursts.burst_frac, bursts.burst_s),
                 reason=(
-                    f"Requests come in bursts: {bursts.burst_frac:.0%} of the time, for {bursts.burst_s:g} s on average, the rate is "
+                    f"Requests come in bursts: {100 * bursts.burst_frac:.3g}% of the time, for {bursts.burst_s:g} s on average, the rate is "
                     f"{bursts.ratio:g} times that between (Markov-modulated Poisson arrivals)."
                 ),
             )

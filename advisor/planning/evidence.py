@@ -11,6 +11,7 @@ from advisor.domain.plan import EvidenceLine, FleetLine, Provenance
 from advisor.domain.profile import Profile
 from advisor.domain.trace import Trace
 from advisor.domain.workload import CallOrder, Routing, Scenario
+from advisor.planning.judge import MOST_REQUESTS
 from advisor.planning.market import Market, Setting
 from advisor.units import s_to_ms
 
@@ -20,6 +21,8 @@ ROUTING_WORDS: dict[Routing, str] = {
     "least_outstanding": "Each request goes to the replica with the fewest requests not yet answered",
     "central_queue": "All replicas of a machine type take their requests from one queue",
 }
+FEWEST_BURSTS = 200
+"""Below this many bursts in the longest simulation its percentiles depend on chance."""
 CALL_ORDER_WORDS: dict[CallOrder, str] = {
     "independent": "Service times are independent of each other; stalls that come in series make the tail longer.",
     "as_measured": "Service times follow each other as in the profile, in blocks of successive calls.",
@@ -49,6 +52,7 @@ def warnings_of(
     for line in lines:
         sentences += _line_warnings(line, setting.catalog, by_id[line.profile_id])
     sentences += _precision_warning(lines, market)
+    sentences += _burst_warning(lines, market)
     sentences += setting.trace.warnings if setting.trace is not None else ()
     return tuple(dict.fromkeys(sentences))
 
@@ -93,6 +97,17 @@ def _precision_warning(lines: tuple[FleetLine, ...], market: Market) -> list[str
     return [
         f"The fleet runs {' and '.join(sorted(used))}; machines with {', '.join(sorted(compared))} were compared with it: "
         "check your accuracy, or set the precisions allowed."
+    ]
+
+
+def _burst_warning(lines: tuple[FleetLine, ...], market: Market) -> list[str]:
+    """Bursts that are too long to be seen often enough."""
+    seen = MOST_REQUESTS / max(1.0, market.traffic.cycle_requests(sum(line.rate_rps for line in lines)))
+    if seen >= FEWEST_BURSTS:
+        return []
+    return [
+        f"Bursts are so long that {MOST_REQUESTS:,} simulated requests see only {seen:.0f} of them: plan for the rate in "
+        "a burst as the peak instead."
     ]
 
 

@@ -1,30 +1,25 @@
-"""Fleet lines from solved counts, and the simulator's verdict on them."""
+"""Fleet lines from solved counts, and the fleet as the simulator takes it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.capacity.curve import ServiceCurve
-from advisor.capacity.method import choose, response_time, streams_of
+from advisor.capacity.method import choose, response_time, steady_requests, streams_of
 from advisor.capacity.pool import SEARCH_REQUESTS, Question, cap_capacity
-from advisor.domain.plan import FleetLine, SimulatedLimit, Simulation
+from advisor.domain.plan import FleetLine
 from advisor.domain.workload import Workload
-from advisor.errors import SolverError
-from advisor.optimizer.solver import Solved, cheapest_fleet
+from advisor.optimizer.solver import Solved
 from advisor.planning.market import Market, Setting
 from advisor.simulation.arrivals import PoissonProcess
 from advisor.simulation.engine import Pool
-from advisor.simulation.metrics import Simulated, Stream, simulate
+from advisor.simulation.metrics import REPLICATIONS, Stream, simulate
 from advisor.units import usd_per_month
 
-REQUESTS = 2_000_000
-"""Requests that judge a fleet at first."""
-MOST_REQUESTS = 8_000_000
-"""Requests before the estimate itself decides: while the interval reaches the limit, twice as many follow."""
-ENLARGEMENT = 1.02
-"""Factor on the capacity asked of the fleet after the simulator objects."""
-MOST_ENLARGEMENTS = 20
+LEAST_SHARE = 0.02
+"""Lines that answer less than this part of the traffic do not decide how long a simulation is."""
+MOST_FIRST_REQUESTS = 32_000_000
+"""Requests of the first round of a simulation, at most: some seconds."""
 
 
 def fleet_lines(
@@ -88,58 +83,6 @@ def _utilization(curve: ServiceCurve, max_batch: int, rate_rps: float, *, server
     return min(1.0, found.utilization)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A fleet that the simulator accepts, with the solution it came from.
-
-    Attributes
-    ----------
-    solved
-        Counts and proof.
-    lines
-        The fleet.
-    simulation
-        The verdict.
-    result
-        Response times that it rests on.
-    asked_rps
-        Capacity asked of the fleet [1/s].
-    """
-
-    solved: Solved
-    lines: tuple[FleetLine, ...]
-    simulation: Simulation
-    result: Simulated
-    asked_rps: float
-
-
-def judged_fleet(setting: Setting, market: Market, workload: Workload) -> Judged:
-    """Cheapest fleet whose simulated percentiles are within the limits.
-
-    When the simulator objects, the fleet is solved again for 2 % more capacity than it had.
-
-    Raises
-    ------
-    SolverError
-        When HiGHS stops without an answer, or no enlargement satisfies the simulator.
-    """
-    asked = setting.demand_rps
-    for enlarged in range(MOST_ENLARGEMENTS):
-        solved = cheapest_fleet(market.program, asked)
-        lines = fleet_lines(setting, market, solved, workload, setting.demand_rps)
-        result = _until_decided(setting, market, lines, workload)
-        simulation = _verdict(result, workload, setting.scenario.seed, enlarged)
-        if simulation.passed:
-            return Judged(solved, lines, simulation, result, asked)
-        setting.progress("the simulator objects; enlarging the fleet")
-        asked = max(asked, market.program.total_rps(solved.counts)) * ENLARGEMENT
-    missed = max(simulation.limits, key=lambda limit: limit.value_s / limit.limit_s)
-    raise SolverError(
-        f"the simulator still objects after the fleet was enlarged {MOST_ENLARGEMENTS} times: "
-        f"{missed.value_s:.4g} s against the limit of {missed.limit_s:.4g} s"
-    )
-
-
 def fleet_streams(
     market: Market, lines: tuple[FleetLine, ...], end: Callable[[ServiceCurve], ServiceCurve]
 ) -> tuple[Stream, ...]:
@@ -170,43 +113,20 @@ def fleet_streams(
     return (Stream(traffic.process(total), pools),)
 
 
-def _until_decided(setting: Setting, market: Market, lines: tuple[FleetLine, ...], workload: Workload) -> Simulated:
-    """Simulate until each percentile differs from its limit by more than its interval, or the cap is reached."""
-
-    def decided(result: Simulated) -> bool:
-        found = [(result.percentile(limit.percentile), limit.response_time_s) for limit in workload.limits]
-        kept = all(value.value_s + value.ci95_s <= limit_s for value, limit_s in found)
-        return kept or any(value.value_s - value.ci95_s > limit_s for value, limit_s in found)
-
-    return simulate(
-        fleet_streams(market, lines, ServiceCurve.at_slow_end),
-        seed=setting.scenario.seed,
-        requests=market.traffic.requests(REQUESTS, sum(line.rate_rps for line in lines)),
-        most_requests=MOST_REQUESTS,
-        enough=decided,
-        executor=setting.executor,
-    )
-
-
-def _verdict(result: Simulated, workload: Workload, seed: int, enlarged: int) -> Simulation:
-    limits = []
-    for limit in workload.limits:
-        found = result.percentile(limit.percentile)
-        limits.append(
-            SimulatedLimit(
-                percentile=limit.percentile, limit_s=limit.response_time_s, value_s=found.value_s, ci95_s=found.ci95_s
-            )
+def fleet_requests(market: Market, lines: tuple[FleetLine, ...], least: int) -> int:
+    """Requests of a simulation of a fleet, so that the empty start of no line that matters shows."""
+    total = sum(line.rate_rps for line in lines)
+    needed = [
+        steady_requests(
+            market.curves[line.profile_id, line.threads].at_slow_end(),
+            line.max_batch,
+            line.rate_rps,
+            servers=line.count * line.replicas,
+            traffic=market.traffic,
         )
-    p99 = result.percentile(0.99)
-    return Simulation(
-        p99_response_s=p99.value_s,
-        ci95_s=p99.ci95_s,
-        limits=tuple(limits),
-        requests=result.requests,
-        replications=result.replications,
-        mean_batch=result.mean_batch,
-        stopped=result.stopped,
-        seed=seed,
-        passed=all(limit.value_s <= limit.limit_s for limit in limits),
-        enlarged=enlarged,
-    )
+        * total
+        / line.rate_rps
+        for line in lines
+        if line.rate_rps >= LEAST_SHARE * total
+    ]
+    return int(min(MOST_FIRST_REQUESTS, max(least, REPLICATIONS * max(needed))))

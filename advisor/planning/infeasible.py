@@ -11,7 +11,8 @@ from advisor.domain.profile import Profile
 from advisor.domain.workload import Scenario, Sla, Workload
 from advisor.optimizer.solver import cheapest_fleet, most_served
 from advisor.planning.evidence import evidence_of, provenance_of, warnings_of
-from advisor.planning.fleet import Judged, fleet_lines
+from advisor.planning.fleet import fleet_lines
+from advisor.planning.judge import Judged
 from advisor.planning.market import Market, Setting, build_market
 from advisor.queueing.fluid import longest_fluid_delay_s
 from advisor.units import s_to_ms

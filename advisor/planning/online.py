@@ -5,10 +5,10 @@ import datetime
 from advisor.domain.plan import Infeasible, Plan
 from advisor.planning.comparison import alternatives, break_even
 from advisor.planning.evidence import assumptions_of, evidence_of, provenance_of, warnings_of
-from advisor.planning.fleet import judged_fleet
 from advisor.planning.infeasible import no_profiles, over_budget, too_slow
+from advisor.planning.judge import judged_fleet
 from advisor.planning.market import Setting, build_market, settle_sequence_length
-from advisor.planning.prediction import distribution, predict
+from advisor.planning.prediction import distribution
 from advisor.planning.routing import routing_gain
 from advisor.planning.traffic import traffic_answer
 
@@ -48,8 +48,6 @@ def plan_online(setting: Setting, notes: tuple[str, ...], *, today: datetime.dat
     cost = round(sum(line.cost_usd_per_month for line in judged.lines), 2)
     if scenario.budget_usd_per_month is not None and cost > scenario.budget_usd_per_month + PRICED_ROUNDING_USD:
         return over_budget(setting, workload, market, judged, notes, today=today)
-    setting.progress("predicting the response time")
-    prediction = predict(setting, market, judged.lines, workload)
     setting.progress("comparing with the alternatives")
     steps, best_cpu, best_gpu = break_even(market, setting.demand_rps)
     return Plan(
@@ -60,10 +58,10 @@ def plan_online(setting: Setting, notes: tuple[str, ...], *, today: datetime.dat
         asked_rps=judged.asked_rps,
         fleet=judged.lines,
         cost_usd_per_month=cost,
-        p99_response_s=prediction.p99_s,
-        workloads=prediction.answers,
+        p99_response_s=judged.prediction.p99_s,
+        workloads=judged.prediction.answers,
         traffic=traffic_answer(setting, market, judged, workload),
-        distribution=distribution(prediction, judged.result, workload),
+        distribution=distribution(judged.prediction, judged.result, workload),
         simulation=judged.simulation,
         alternatives=alternatives(market, judged.lines, setting.demand_rps, cost),
         break_even=steps,

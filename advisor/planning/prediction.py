@@ -9,13 +9,16 @@ from advisor.capacity.curve import ServiceCurve
 from advisor.capacity.method import SIMULATED_TARGET, choose, response_time
 from advisor.domain.plan import DistributionPoint, FleetLine, Method, WorkloadAnswer
 from advisor.domain.workload import Workload
-from advisor.planning.fleet import MOST_REQUESTS, REQUESTS, fleet_streams
+from advisor.planning.fleet import fleet_requests, fleet_streams
 from advisor.planning.market import Market, Setting
 from advisor.queueing.response import ResponseTime
 from advisor.simulation.metrics import Simulated, simulate
 
 PERCENTILE_RTOL = 1e-4
 """Predicted percentiles are printed with three digits."""
+REQUESTS = 500_000
+MOST_REQUESTS = 4_000_000
+"""Requests of a simulated prediction at first, and at most while its interval is wide."""
 POINTS = 32
 """Points of the distribution shown."""
 POINT_CELLS = 160
@@ -115,8 +118,8 @@ def _simulated(
     return simulate(
         fleet_streams(market, lines, end),
         seed=setting.scenario.seed + 1,
-        requests=market.traffic.requests(REQUESTS // 4, sum(line.rate_rps for line in lines)),
-        most_requests=MOST_REQUESTS // 2,
+        requests=fleet_requests(market, lines, REQUESTS),
+        most_requests=MOST_REQUESTS,
         enough=narrow,
         executor=setting.executor,
     )

@@ -9,7 +9,7 @@ from advisor.capacity.method import response_time
 from advisor.domain.plan import TrafficAnswer
 from advisor.domain.workload import PoissonArrivals, Workload
 from advisor.optimizer.solver import cheapest_fleet
-from advisor.planning.fleet import Judged
+from advisor.planning.judge import Judged
 from advisor.planning.market import Market, Setting, build_market
 from advisor.planning.prediction import PERCENTILE_RTOL, fleet_method
 from advisor.queueing.response import ResponseTime

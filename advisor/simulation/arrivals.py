@@ -142,18 +142,20 @@ class PeriodicProcess:
 
     def times(self, requests: int, rng: np.random.Generator) -> tuple[Array, int]:
         """Whole periods from a random phase, after a warm-up of part of one."""
-        expected_per_period = self.rate_rps * self.period_s
-        periods = max(1, math.ceil(requests / expected_per_period))
-        warm_periods = max(periods * WARM_UP_FRAC / (1 - WARM_UP_FRAC), min(1.0, requests / expected_per_period))
+        edges = np.arange(self.rates_rps.size + 1) * self.slot_s
+        expected = np.append(0.0, np.cumsum(self.rates_rps) * self.slot_s)
+        each = float(expected[-1])
+        periods = max(1, math.ceil(requests / each))
+        warm_periods = max(periods * WARM_UP_FRAC / (1 - WARM_UP_FRAC), min(1.0, requests / each))
         start = rng.random() * self.period_s
-        total_s = (periods + warm_periods) * self.period_s
-        slots = np.arange(math.ceil((start + total_s) / self.slot_s) + 1)
-        edges = slots * self.slot_s
-        expected = np.append(0.0, np.cumsum(self.rates_rps[slots[:-1] % self.rates_rps.size] * self.slot_s))
-        low, high = np.interp([start, start + total_s], edges, expected)
+        low = float(np.interp(start, edges, expected))
+        end = start + (periods + warm_periods) * self.period_s
+        whole, rest = divmod(end, self.period_s)
+        high = whole * each + float(np.interp(rest, edges, expected))
         # Given their number, the arrivals of a Poisson process are uniform on the changed time.
         unit = np.sort(rng.uniform(low, high, rng.poisson(high - low)))
-        times = np.interp(unit, expected, edges) - start
+        earlier = np.floor(unit / each)
+        times = earlier * self.period_s + np.interp(unit - earlier * each, expected, edges) - start
         return times, int(np.searchsorted(times, warm_periods * self.period_s))
 
 
