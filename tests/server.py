@@ -1,8 +1,10 @@
 """The real server as a subprocess, for tests that talk to it."""
 
+import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -23,7 +25,13 @@ def running_server() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    silent = subprocess.DEVNULL
+    with (
+        tempfile.TemporaryDirectory() as cache,  # and not that of the user
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=silent, stderr=silent, env={**os.environ, "XDG_CACHE_HOME": cache}
+        ) as process,
+    ):
         try:
             address = f"http://127.0.0.1:{port}"
             wait_until_up(address, process)

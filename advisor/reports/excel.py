@@ -9,12 +9,14 @@ from xlsxwriter.workbook import Workbook
 from xlsxwriter.worksheet import Worksheet
 
 from advisor.domain.plan import FleetLine, Infeasible, JobPlan, Plan
-from advisor.reports.sentences import budget_sentence, headline, simulation_sentence, why
+from advisor.reports.sentences import budget_sentence, headline, overload_sentence, simulation_sentence, why
 from advisor.reports.tables import (
     alternatives_table,
     break_even_table,
+    distribution_table,
     evidence_table,
     jobs_table,
+    limits_table,
     rejection_table,
 )
 from advisor.units import HOURS_PER_MONTH
@@ -38,6 +40,8 @@ def result_xlsx(result: Plan | Infeasible | JobPlan) -> bytes:
     match result:
         case Plan():
             _recommendation(book, styles, result, result.fleet)
+            _sheet(book, styles, "Response time", limits_table(result))
+            _distribution(book, styles, result)
             _sheet(book, styles, "Alternatives", alternatives_table(result))
             _break_even(book, styles, result)
         case Infeasible():
@@ -124,7 +128,8 @@ def _reasons(result: Plan | Infeasible | JobPlan) -> list[str]:
             found = [*([budget] if budget else []), *why(result), simulation_sentence(result)]
             return [*found, *result.warnings, *result.assumptions]
         case Infeasible():
-            found = [relaxation.sentence for relaxation in result.relaxations]
+            late = overload_sentence(result)
+            found = [*(relaxation.sentence for relaxation in result.relaxations), *([late] if late else [])]
             if result.cheapest:
                 found.append(
                     "The machines above are the cheapest fleet that meets the other limits; it breaks this one."
@@ -133,6 +138,26 @@ def _reasons(result: Plan | Infeasible | JobPlan) -> list[str]:
         case JobPlan():
             notes = [f"{answer.name}: {sentence}." for answer in result.answers for sentence in answer.assumptions]
             return [*result.warnings, *notes]
+
+
+def _distribution(book: Workbook, styles: _Styles, plan: Plan) -> None:
+    """Share of requests slower than a time, predicted and simulated, and its chart."""
+    table = distribution_table(plan)
+    sheet = _sheet(book, styles, "Distribution", table)
+    chart = book.add_chart({"type": "scatter", "subtype": "straight"})
+    for column, (name, color) in enumerate((("Predicted", "#0072B2"), ("Simulated", "#D55E00")), start=1):
+        chart.add_series(
+            {
+                "name": name,
+                "categories": ["Distribution", 1, 0, len(table), 0],
+                "values": ["Distribution", 1, column, len(table), column],
+                "line": {"color": color},
+            }
+        )
+    chart.set_x_axis({"name": "Response time (ms)", "log_base": 10})
+    chart.set_y_axis({"name": "Slower requests (%)"})
+    chart.set_title({"name": "Share of requests that are slower than a time"})
+    sheet.insert_chart("E2", chart, {"description": "Share of requests slower than a time, predicted and simulated"})
 
 
 def _break_even(book: Workbook, styles: _Styles, plan: Plan) -> None:

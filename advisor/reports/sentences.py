@@ -1,7 +1,11 @@
 """Every sentence that the command line, the pages and the files say about a plan."""
 
+import math
+
 from advisor.domain.plan import BreakEven, FleetLine, Infeasible, JobAnswer, JobPlan, Plan
-from advisor.units import SECONDS_PER_HOUR, s_to_ms
+from advisor.domain.workload import Routing, percentile_label
+from advisor.queueing.dispersion import TraceStatistics
+from advisor.units import SECONDS_PER_DAY, SECONDS_PER_HOUR, s_to_ms
 
 TIE_FRAC = 0.03
 """Costs closer than this are within the error of any price list."""
@@ -61,7 +65,7 @@ def headline(result: Plan | Infeasible | JobPlan) -> str:
 
 def _plan_headline(plan: Plan) -> str:
     answer = plan.workloads[0]
-    label = f"p{answer.percentile * 100:g}"
+    label = percentile_label(answer.percentile)
     first = (
         f"Run it on {fleet_words(plan.fleet)}: {money(plan.cost_usd_per_month)} a month, {label} {milliseconds(answer.value_s)} "
         f"at {rate(plan.demand_rps)}{_headroom(plan)}"
@@ -129,27 +133,28 @@ def budget_sentence(plan: Plan) -> str | None:
 
 def likely_sentence(plan: Plan) -> str:
     """Interval of the predicted percentile that comes from the service times."""
-    answer = plan.workloads[0]
-    return (
-        f"p{answer.percentile * 100:g} is {milliseconds(answer.likely_s)} with service times as profiled and "
+    return " ".join(
+        f"{percentile_label(answer.percentile)} is {milliseconds(answer.likely_s)} with service times as profiled and "
         f"{milliseconds(answer.value_s)} at the slow end of their interval, which the plan uses; the limit is {milliseconds(answer.limit_s)}."
+        for answer in plan.workloads
     )
 
 
 def simulation_sentence(plan: Plan) -> str:
     """The simulator's verdict."""
     verdict = plan.simulation
-    label = f"p{verdict.percentile * 100:g}"
-    outcome = "within" if verdict.passed else "not within"
     enlarged = f" The fleet was enlarged {verdict.enlarged} times before it passed." if verdict.enlarged else ""
-    return (
-        f"Simulated with {verdict.requests:,} requests: {label} {milliseconds(verdict.value_s)} ± {milliseconds(verdict.value_ci95_s)} "
-        f"(95 % interval), {outcome} the limit of {milliseconds(plan.workloads[0].limit_s)}.{enlarged}"
-    )
+    found = [
+        f"{percentile_label(limit.percentile)} {milliseconds(limit.value_s)} ± {milliseconds(limit.ci95_s)}, "
+        f"{'within' if limit.value_s <= limit.limit_s else 'not within'} the limit of {milliseconds(limit.limit_s)}"
+        for limit in verdict.limits
+    ]
+    until = "until the interval decided" if verdict.stopped == "target" else "up to the most allowed"
+    return f"Simulated with {verdict.requests:,} requests, {until} (95 % intervals): {'; '.join(found)}.{enlarged}"
 
 
 def why(plan: Plan) -> tuple[str, ...]:
-    """Reasons for the fleet, line by line, then proof, break-even and routing."""
+    """Reasons for the fleet, line by line, then proof, traffic, method, break-even and routing."""
     sentences = [_line_reason(line) for line in plan.fleet]
     gap = plan.provenance.mip_gap_frac
     proof = "proven cheapest" if gap is not None and gap < 1e-6 else f"within {gap or 0:.2%} of the cheapest"
@@ -161,21 +166,111 @@ def why(plan: Plan) -> tuple[str, ...]:
     sentences.append(
         f"Among all offers in the regions allowed it is {proof}{enlarged}, for one workload and as many machines as are needed."
     )
-    return (*sentences, likely_sentence(plan), break_even_sentence(plan.break_even), _routing_sentence(plan))
+    return (
+        *sentences,
+        traffic_sentence(plan),
+        method_sentence(plan),
+        likely_sentence(plan),
+        break_even_sentence(plan.break_even),
+        _routing_sentence(plan),
+    )
+
+
+ROUTING_NAMES: dict[Routing, str] = {
+    "random": "at random",
+    "round_robin": "in turn (round robin)",
+    "least_outstanding": "to the replica with the fewest outstanding requests",
+    "central_queue": "through one queue shared by all replicas of a type",
+}
 
 
 def _routing_sentence(plan: Plan) -> str:
     gain = plan.routing_gain
+    now = f"Requests are routed {ROUTING_NAMES[plan.scenario.routing]}"
     if gain is not None:
         return (
-            f"Routing is random. With one queue shared by all replicas {gain.count} machines would do "
+            f"{now}. Routed {ROUTING_NAMES[gain.routing]}, {gain.count} machines would do "
             f"(simulated {milliseconds(gain.value_s)} ± {milliseconds(gain.ci95_s)}), {money(gain.saves_usd_per_month)} a month less."
         )
     if len(plan.fleet) > 1:
-        return "Routing is random; a shared queue was not looked at, since the fleet has several types of machines."
+        return f"{now}; other routings were not looked at, since the fleet has several types of machines."
     if plan.fleet[0].count == 1:
-        return "Routing is random; with one machine a better router cannot save any."
-    return "Routing is random; a queue shared by all replicas would not save a machine here."
+        return f"{now}; with one machine another router cannot save any."
+    return f"{now}; no other routing looked at would save a machine."
+
+
+def method_sentence(plan: Plan) -> str:
+    """How the predicted percentiles were found, and how far to trust them."""
+    method = plan.workloads[0].method
+    match method.exactness:
+        case "exact":
+            found = f"The response time is computed exactly for the service times given ({method.model})"
+        case "approximation":
+            found = f"The response time is approximated ({method.model}); p99 is within {method.error_frac:.0%} of simulation"
+        case "simulated":
+            found = (
+                f"The response time is simulated, to ±{method.error_frac:.1%} with 95 % confidence, "
+                "apart from the simulation that judges the fleet"
+            )
+    return f"{found}: {method.reason}."
+
+
+def traffic_sentence(plan: Plan) -> str:
+    """Which arrivals the plan rests on, and what simpler ones would have said."""
+    traffic = plan.traffic
+    sentences = [traffic.reason]
+    seeming, seeming_usd = traffic.poisson_machines, traffic.poisson_usd_per_month
+    if seeming is not None and seeming_usd is not None:
+        calm = "independent requests (Poisson) at the same mean rate"
+        if abs(plan.cost_usd_per_month - seeming_usd) < TIE_FRAC * seeming_usd:
+            sentences.append(f"For {calm} a fleet would cost as much: {money(seeming_usd)} a month.")
+        else:
+            sentences.append(
+                f"For {calm}, {_machines(seeming)} at {money(seeming_usd)} a month would seem enough; "
+                f"this plan has {fleet_words(plan.fleet)} at {money(plan.cost_usd_per_month)}."
+            )
+    if traffic.period_s is not None:
+        label = percentile_label(plan.workloads[0].percentile)
+        sentences.append(f"Over the whole period, not only its peak, {label} is {milliseconds(traffic.period_s)}.")
+    return " ".join(sentences)
+
+
+def overload_sentence(result: Infeasible) -> str | None:
+    """How late requests would be if all of them reached a fleet that is too small for the peak."""
+    if result.overload_delay_s is None:
+        return None
+    return (
+        f"If all of the traffic reached this fleet, requests at the peak would wait up to {duration(result.overload_delay_s)} "
+        "(a fluid estimate: the queue that builds up while more comes in than goes out)."
+    )
+
+
+def trace_sentence(name: str, statistics: TraceStatistics) -> str:
+    """Size, rate and variability of a trace."""
+    scv = statistics.interarrival_scv
+    variability = "" if math.isnan(scv) else f"; SCV of the gaps between requests {scv:.3g} (1: independent requests)"
+    return (
+        f"{name}: {statistics.requests:,} requests in {duration(statistics.duration_s)}, {rate(statistics.rate_rps)} on "
+        f"average{variability}. An index of dispersion far above 1 means bursts."
+    )
+
+
+def duration(seconds: float) -> str:
+    """Time in the unit that people would use.
+
+    Examples
+    --------
+    >>> duration(12.3), duration(754), duration(9000), duration(200000)
+    ('12.3 s', '12.6 min', '2.5 h', '2.31 days')
+    """
+    for unit, length_s, up_to in (("s", 1.0, 120), ("min", 60.0, 120), ("h", SECONDS_PER_HOUR, 48)):
+        if seconds < up_to * length_s:
+            return f"{seconds / length_s:.3g} {unit}"
+    return f"{seconds / SECONDS_PER_DAY:,.3g} days"
+
+
+def _machines(count: int) -> str:
+    return f"{count} machine{'' if count == 1 else 's'}"
 
 
 def _line_reason(line: FleetLine) -> str:

@@ -9,6 +9,8 @@ import pandas as pd
 from advisor.domain.machine import MachineType, Offer
 from advisor.domain.plan import Alternative, BreakEven, FleetLine, Infeasible, JobPlan, Plan, Rejection
 from advisor.domain.profile import Profile
+from advisor.domain.workload import percentile_label
+from advisor.queueing.dispersion import TraceStatistics
 from advisor.reports.sentences import headline
 from advisor.units import s_to_ms
 
@@ -24,6 +26,8 @@ FLEET_COLUMNS = [
     "Cost (USD/month)",
     "Traffic (req/s)",
     "Capacity under the limit (req/s)",
+    "Capacity, likely (req/s)",
+    "Capacity, at best (req/s)",
     "Saturation (%)",
     "Replicas each",
     "Batch cap",
@@ -45,6 +49,8 @@ def fleet_table(lines: tuple[FleetLine, ...]) -> pd.DataFrame:
             "Cost (USD/month)": line.cost_usd_per_month,
             "Traffic (req/s)": round(line.rate_rps, 2),
             "Capacity under the limit (req/s)": round(line.capacity_rps, 2),
+            "Capacity, likely (req/s)": round(line.capacity_likely_rps, 2),
+            "Capacity, at best (req/s)": round(line.capacity_high_rps, 2),
             "Saturation (%)": round(100 * line.saturation_frac, 1),
             "Replicas each": line.replicas,
             "Batch cap": line.max_batch,
@@ -55,6 +61,42 @@ def fleet_table(lines: tuple[FleetLine, ...]) -> pd.DataFrame:
         for line in lines
     ]
     return pd.DataFrame(rows, columns=FLEET_COLUMNS)
+
+
+def limits_table(plan: Plan) -> pd.DataFrame:
+    """Response time under each limit: predicted, as profiled, simulated, and how it was found."""
+    columns = [
+        "Percentile",
+        "Limit (ms)",
+        "Predicted (ms)",
+        "As profiled (ms)",
+        "Simulated (ms)",
+        "± 95 % (ms)",
+        "Method",
+    ]
+    rows = [
+        {
+            "Percentile": percentile_label(answer.percentile),
+            "Limit (ms)": _ms(answer.limit_s),
+            "Predicted (ms)": _ms(answer.value_s, digits=4),
+            "As profiled (ms)": _ms(answer.likely_s, digits=4),
+            "Simulated (ms)": _ms(verdict.value_s, digits=4),
+            "± 95 % (ms)": _ms(verdict.ci95_s, digits=2),
+            "Method": answer.method.label,
+        }
+        for answer, verdict in zip(plan.workloads, plan.simulation.limits, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def distribution_table(plan: Plan) -> pd.DataFrame:
+    """Share of requests that are answered later than a time."""
+    columns = ["Response time (ms)", "Slower, predicted (%)", "Slower, simulated (%)"]
+    rows = [
+        (_ms(point.response_time_s), 100 * point.predicted_frac, 100 * point.simulated_frac)
+        for point in plan.distribution
+    ]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def alternatives_table(plan: Plan) -> pd.DataFrame:
@@ -260,6 +302,11 @@ def result_csv(result: Plan | Infeasible | JobPlan) -> bytes:
     return frame_csv(table)
 
 
+def limits_csv(plan: Plan) -> bytes:
+    """Response time under each limit as CSV, in the same form."""
+    return frame_csv(limits_table(plan))
+
+
 def frame_csv(table: pd.DataFrame) -> bytes:
     """Any table as CSV, in the same form."""
     buffer = io.StringIO(newline="")
@@ -288,5 +335,22 @@ def _alternative_note(option: Alternative) -> str:
     return ", ".join([*notes, *(["extrapolated"] if option.extrapolated else [])])
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else float(f"{s_to_ms(seconds):.5g}")
+def _ms(seconds: float | None, *, digits: int = 5) -> float | None:
+    return None if seconds is None else float(f"{s_to_ms(seconds):.{digits}g}")
+
+
+def trace_table(statistics: TraceStatistics) -> pd.DataFrame:
+    """Counts of requests in windows of several lengths, shortest first."""
+    rows = [
+        {
+            "Window (s)": float(f"{window.window_s:.6g}"),
+            "Windows": window.windows,
+            "Peak to mean": float(f"{window.peak_to_mean:.3g}"),
+            "Index of dispersion": float(f"{window.index_of_dispersion:.3g}"),
+            "± standard error": float(f"{window.index_standard_error:.2g}"),
+            "Idle windows (%)": round(100 * window.idle_frac, 1),
+        }
+        for window in statistics.windows
+    ]
+    columns = ["Window (s)", "Windows", "Peak to mean", "Index of dispersion", "± standard error", "Idle windows (%)"]
+    return pd.DataFrame(rows, columns=columns)

@@ -5,14 +5,18 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from advisor.domain.plan import BreakEven, Step
+from advisor.domain.plan import BreakEven, DistributionPoint, Step, WorkloadAnswer
 from advisor.domain.profile import Profile
-from advisor.reports.sentences import rate
+from advisor.domain.workload import percentile_label
+from advisor.reports.sentences import milliseconds, rate
 from advisor.units import s_to_ms
 
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#767676"
 LINES = ((BLUE, "solid"), (VERMILION, "dash"), (GREEN, "dot"), (GREY, "dashdot"))
+LIMIT_MARKS = (("dot", "diamond"), ("dashdot", "square"), ("longdash", "circle"), ("longdashdot", "x"))
 HEIGHT_PX = 400
+LEAST_SLOWER_FRAC = 1e-3
+"""The chart of response times ends at one request in a thousand, or below the strictest percentile."""
 MOST_TICKS = 9
 NO_TOOLBAR = {"displayModeBar": False}
 
@@ -169,6 +173,52 @@ def service_figure(profile: Profile) -> go.Figure:
     return figure
 
 
+def response_figure(points: Sequence[DistributionPoint], answers: Sequence[WorkloadAnswer]) -> go.Figure:
+    """Share of requests slower than a time, predicted and simulated, and where each limit stands.
+
+    A limit holds where the lines pass below its mark, at the share that the percentile leaves.
+    """
+    low_pct = 100 * min([LEAST_SLOWER_FRAC, *(0.5 * (1 - answer.percentile) for answer in answers)])
+    figure = go.Figure()
+    for name, color, dash, fracs in (
+        ("Predicted", BLUE, "solid", [point.predicted_frac for point in points]),
+        ("Simulated", VERMILION, "dash", [point.simulated_frac for point in points]),
+    ):
+        drawn = [(point.response_time_s, frac) for point, frac in zip(points, fracs, strict=True) if frac > 0]
+        figure.add_trace(
+            go.Scatter(
+                x=[s_to_ms(time_s) for time_s, _ in drawn],
+                y=[100 * frac for _, frac in drawn],
+                name=name,
+                mode="lines",
+                line={"color": color, "dash": dash, "width": 2.5},
+                hovertemplate=f"%{{y:.3g}} % slower than %{{x:,.4g}} ms<extra>{name}</extra>",
+            )
+        )
+    for index, answer in enumerate(answers):
+        dash, symbol = LIMIT_MARKS[index % len(LIMIT_MARKS)]
+        figure.add_trace(_limit_mark(answer, low_pct, dash=dash, symbol=symbol))
+    _dress(figure, "Response time (ms, log scale)", "Slower requests (%, log scale)")
+    times_s = [point.response_time_s for point in points] + [answer.limit_s for answer in answers]
+    figure.update_xaxes(**_log_axis(s_to_ms(min(times_s)) / 1.05, s_to_ms(max(times_s)) * 1.05))
+    figure.update_yaxes(**_log_axis(low_pct, 130.0, suffix=" %"))
+    return figure
+
+
+def _limit_mark(answer: WorkloadAnswer, low_pct: float, *, dash: str, symbol: str) -> go.Scatter:
+    """Upright line at a limit, marked at the share of requests that may be slower."""
+    limit_ms, label = s_to_ms(answer.limit_s), percentile_label(answer.percentile)
+    return go.Scatter(
+        x=[limit_ms] * 3,
+        y=[low_pct, 100 * (1 - answer.percentile), 100.0],
+        name=f"{label} limit {milliseconds(answer.limit_s)}",
+        mode="lines+markers",
+        line={"color": GREY, "dash": dash, "width": 2},
+        marker={"color": "#222222", "symbol": symbol, "size": [0, 12, 0], "opacity": 1},
+        hovertemplate=f"at most %{{y:.3g}} % slower than %{{x:,.4g}} ms<extra>{label} limit</extra>",
+    )
+
+
 def _configuration(threads: int | None, concurrency: int | None) -> str:
     parts = [
         f"{count} {name}{'' if count == 1 else 's'}"
@@ -190,13 +240,13 @@ def _rule(rates: list[float], costs: list[float], name: str, *, dash: str) -> go
     )
 
 
-def _log_axis(low: float, high: float, *, prefix: str = "") -> dict[str, object]:
+def _log_axis(low: float, high: float, *, prefix: str = "", suffix: str = "") -> dict[str, object]:
     ticks = log_ticks(low, high)
     return {
         "type": "log",
         "range": [math.log10(low), math.log10(high)],
         "tickvals": ticks,
-        "ticktext": [f"{prefix}{tick:,.0f}" if tick >= 1 else f"{prefix}{tick:g}" for tick in ticks],
+        "ticktext": [f"{prefix}{tick:,.0f}{suffix}" if tick >= 1 else f"{prefix}{tick:g}{suffix}" for tick in ticks],
         "tickangle": 0,
         "showgrid": True,
         "minor": {"ticks": "", "showgrid": False},

@@ -11,15 +11,20 @@ FORMATS = {
     "(req/s)": "{:,.2f}",
     "(items/s)": "{:,.2f}",
     "(ms)": "{:,.5g}",
+    "Slower, predicted (%)": "{:,.4f}",
+    "Slower, simulated (%)": "{:,.4f}",
     "(%)": "{:,.1f}",
     "(GiB)": "{:,.2f}",
+    "Peak to mean": "{:,.2f}",
+    "Index of dispersion": "{:,.2f}",
+    "± standard error": "{:,.2f}",
 }
 WHOLE = "{:,.0f}"
 EMPTY = "–"
 
 
 def number_format(column: str) -> str:
-    """Format of the numbers of a column, by the unit at the end of its name; without a unit they are counts.
+    """Format of the numbers of a column, by the end of its name, mostly a unit; others are counts.
 
     Examples
     --------

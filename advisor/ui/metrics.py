@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from advisor.domain.plan import Plan
+from advisor.domain.workload import percentile_label
 from advisor.reports.sentences import milliseconds, money
 
 
@@ -18,7 +19,7 @@ class Metric(NamedTuple):
 def plan_metrics(plan: Plan) -> tuple[Metric, ...]:
     """Cost to the cent, predicted and simulated percentile, capacity used."""
     answer, verdict, budget = plan.workloads[0], plan.simulation, plan.scenario.budget_usd_per_month
-    percentile = f"p{answer.percentile * 100:g}"
+    percentile = percentile_label(answer.percentile)
     machines = sum(line.count for line in plan.fleet)
     spare = "no budget set" if budget is None else f"{money(budget - plan.cost_usd_per_month)} under budget"
     return (
@@ -32,12 +33,12 @@ def plan_metrics(plan: Plan) -> tuple[Metric, ...]:
             f"Predicted {percentile}",
             milliseconds(answer.value_s),
             f"{milliseconds(answer.limit_s - answer.value_s)} under limit",
-            f"From queueing theory: {answer.method}.",
+            f"{answer.method.label}: {answer.method.model}, since {answer.method.reason}.",
         ),
         Metric(
             f"Simulated {percentile}",
-            milliseconds(verdict.value_s),
-            f"± {milliseconds(verdict.value_ci95_s)}",
+            milliseconds(verdict.limits[0].value_s),
+            f"± {milliseconds(verdict.limits[0].ci95_s)}",
             f"From {verdict.requests:,} simulated requests, with the 95 % interval.",
         ),
         Metric(

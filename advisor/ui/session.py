@@ -1,6 +1,9 @@
-"""What a browser session holds, and the one cached way from a form to a plan."""
+"""What a browser session holds, and the one way from a form to a plan."""
 
 import datetime
+import os
+import time
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import streamlit as st
 
@@ -10,13 +13,18 @@ from advisor.domain.plan import Infeasible, Plan
 from advisor.domain.profile import Profile
 from advisor.domain.workload import Scenario
 from advisor.planning import plan
+from advisor.store.capacities import CapacityStore, default_cache_path
 from advisor.store.paths import DATA, PROFILES, SCENARIOS
 from advisor.store.profiles import read_profile, read_profiles
-from advisor.store.scenarios import read_scenario
+from advisor.store.scenarios import Question, read_scenario
+from advisor.ui.answers import Answers, LookedUp, Work
+from advisor.ui.text import markdown
 
 _UPLOADS = "uploaded_profiles"
 _UPLOADER = "uploader_number"
 _KEPT_PLANS = 64
+_PLANS_AT_ONCE = 4
+_LOOK_EVERY_S = 0.25
 
 
 @st.cache_resource
@@ -31,9 +39,25 @@ def shipped_profiles() -> tuple[Profile, ...]:
     return read_profiles(PROFILES)
 
 
+@st.cache_resource
+def _answers() -> Answers:
+    return Answers(most_kept=_KEPT_PLANS, at_once=_PLANS_AT_ONCE)
+
+
+@st.cache_resource
+def _capacities() -> CapacityStore:
+    return CapacityStore(default_cache_path())
+
+
+@st.cache_resource
+def _simulators() -> Executor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="simulator")
+
+
+@st.cache_resource
 def first_scenario() -> Scenario:
     """Scenario that the first page starts with."""
-    scenario = read_scenario(SCENARIOS / "resnet-online.yaml")
+    scenario = read_scenario(SCENARIOS / "resnet-online.yaml").scenario
     if not isinstance(scenario, Scenario):
         raise TypeError("resnet-online.yaml is not a scenario of online traffic")
     return scenario
@@ -68,18 +92,54 @@ def all_profiles() -> tuple[Profile, ...]:
     return tuple(known.values())
 
 
-def answer(scenario: Scenario) -> Plan | Infeasible:
-    """Plan of a scenario with the profiles of this session, computed once per distinct question."""
+def answer(question: Question) -> Plan | Infeasible:
+    """Plan of a scenario with the profiles of this session, computed once per distinct question.
+
+    A line on the page says how far it is. Any change of an input, and Streamlit's own stop, ends it there.
+    """
     today = datetime.datetime.now(datetime.UTC).date()
-    return _answer(scenario.model_dump_json(), tuple(sorted(uploaded_profiles().values())), today)
+    uploads = tuple(sorted(uploaded_profiles().items()))
+    traces = tuple(sorted((name, trace.sha256) for name, trace in question.traces.items()))
+    key = (question.scenario.model_dump_json(), uploads, traces, today)
+    known = _answers().known(key)
+    if known is not None:
+        return known
+    # What belongs to the session is read here: the planner's thread has none.
+    profiles, own = all_profiles(), frozenset(uploaded_profiles())
+    prices, capacities, simulators = catalog(), _capacities(), _simulators()
+
+    def compute(work: Work) -> Plan | Infeasible:
+        result = plan(
+            question.scenario,
+            profiles,
+            prices,
+            today=today,
+            preferred=own,
+            traces=question.traces,
+            cache=LookedUp(capacities, work),
+            executor=simulators,
+            progress=work.hear,
+        )
+        if not isinstance(result, Plan | Infeasible):
+            raise TypeError("online traffic is answered by a plan")
+        return result
+
+    return _watched(_answers().ask(key, compute))
 
 
-@st.cache_data(max_entries=_KEPT_PLANS, show_spinner="Finding the cheapest fleet and simulating it …")
-def _answer(scenario_json: str, uploads: tuple[str, ...], today: datetime.date) -> Plan | Infeasible:
-    own = {profile.profile_id: profile for profile in (read_profile(text, file="upload") for text in uploads)}
-    known = {profile.profile_id: profile for profile in shipped_profiles()} | own
-    scenario = Scenario.model_validate_json(scenario_json)
-    result = plan(scenario, known.values(), catalog(), today=today, preferred=frozenset(own))
-    if not isinstance(result, Plan | Infeasible):
-        raise TypeError("online traffic is answered by a plan")
-    return result
+def _watched(work: Work) -> Plan | Infeasible:
+    """Show how far the work is until it is done.
+
+    Each call of Streamlit in the loop is a place where it may end this script, since the page was left, an input has
+    changed or Stop was pressed; then the work is given up. No later call is possible then, so the line stays: it says
+    what to do, and has no wheel that would turn on.
+    """
+    place, begun_s = st.empty(), time.monotonic()
+    try:
+        while not work.done_within(_LOOK_EVERY_S):
+            text = f"Planning for {time.monotonic() - begun_s:.0f} s: {work.line} …"
+            place.markdown(f":material/hourglass_top: {markdown(text)} To plan anew after a stop, change an input.")
+        place.empty()
+        return work.answer()
+    finally:
+        work.abandon()

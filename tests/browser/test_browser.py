@@ -41,15 +41,42 @@ def download(page: Page, key: str, folder: Path) -> Path:
 
 
 def test_the_first_page_answers_without_a_click(open_page: OpenPage) -> None:
-    """Headline, four numbers and a chart with a text for those who do not see it."""
+    """Headline, four numbers and charts with a text for those who do not see them."""
     page = open_page()
     expect(headline(page)).to_have_text(HEADLINE)
     expect(page.get_by_test_id("stMetric")).to_have_count(4)
     chart = page.locator(".st-key-break_even")
     expect(chart.locator(".main-svg").first).to_be_visible()
     expect(chart.get_by_role("figure")).to_have_attribute("aria-label", re.compile("CPU and GPU fleets"))
+    curve = page.locator(".st-key-response_time")
+    expect(curve.get_by_role("figure")).to_have_attribute("aria-label", re.compile("^Share of requests slower"))
     expect(page.get_by_role("heading", level=1)).to_have_text("What should we run it on?")
     assert overflow_px(page) == 0
+
+
+def test_another_routing_is_chosen_simulated_and_kept_in_the_address(open_page: OpenPage) -> None:
+    """A router that looks at the queues: the page says that it simulates, and draws the response times."""
+    page = open_page("/?rps=20")
+    page.get_by_text("More: arrivals, routing").click()
+    page.get_by_role("combobox", name="Routing").click()
+    page.get_by_role("option", name="least outstanding", exact=True).click()
+    expect(page).to_have_url(re.compile(r"routing=least(\+|%20)outstanding"))
+    expect(page.get_by_text("The response time is simulated, to ±")).to_be_visible()
+    expect(page.get_by_text("to the replica with the fewest outstanding requests")).to_be_visible()
+    chart = page.locator(".st-key-response_time")
+    expect(chart.locator(".main-svg").first).to_be_visible()
+    expect(chart.get_by_text("Slower requests (%, log scale)")).to_be_visible()
+
+
+def test_an_input_changed_while_planning_is_answered_at_once(open_page: OpenPage) -> None:
+    """A long plan says how far it is, and gives way to the next question."""
+    page = open_page()
+    page.goto(page.url.split("?")[0] + "?rps=4000&routing=least+outstanding")
+    expect(page.get_by_text(re.compile(r"Planning for \d+ s: "))).to_be_visible()
+    traffic = page.get_by_role("spinbutton", name="Peak traffic (req/s)", exact=True)
+    traffic.fill("4")
+    traffic.press("Enter")
+    expect(headline(page)).to_contain_text("at 4 req/s")
 
 
 def test_traffic_is_edited_by_keyboard_and_kept_in_the_address(open_page: OpenPage) -> None:
@@ -120,9 +147,18 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: OpenPage) -> None:
     page = open_page(viewport=PHONE)
     expect(headline(page)).to_be_visible()
     assert overflow_px(page) == 0
+    expect(page.locator(".st-key-response_time .main-svg").first).to_be_visible()
     box = headline(page).bounding_box()
     assert box is not None
     assert box["y"] < 844
+    page.get_by_text("More: arrivals, routing").click()
+    page.get_by_role("combobox", name="Arrivals").click()
+    page.get_by_role("option", name="recorded trace", exact=True).click()
+    page.get_by_role("combobox", name="Trace").click()
+    page.get_by_role("option", name="sample: LLM for code", exact=True).click()
+    expect(headline(page)).to_contain_text("at 2.57 req/s")
+    page.wait_for_selector(IDLE)
+    assert overflow_px(page) == 0
     page.goto(page.url.split("?")[0].rstrip("/") + "/profiles")
     expect(page.get_by_role("heading", level=1)).to_have_text("Profiles")
     page.wait_for_selector(IDLE)

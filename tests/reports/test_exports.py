@@ -10,11 +10,28 @@ import pytest
 from advisor.domain.plan import Infeasible
 from advisor.planning import plan
 from advisor.reports.excel import result_xlsx
-from advisor.reports.sentences import break_even_sentence, headline, why
-from advisor.reports.tables import frame_csv, harmless, offers_table, result_csv, result_json
+from advisor.reports.sentences import (
+    break_even_sentence,
+    headline,
+    method_sentence,
+    overload_sentence,
+    traffic_sentence,
+    why,
+)
+from advisor.reports.tables import (
+    distribution_table,
+    fleet_table,
+    frame_csv,
+    harmless,
+    limits_csv,
+    limits_table,
+    offers_table,
+    result_csv,
+    result_json,
+)
 from advisor.store.paths import SCENARIOS
 from advisor.store.profiles import read_profiles
-from advisor.store.scenarios import read_scenario
+from advisor.store.scenarios import online_scenario, read_scenario
 from tests.conftest import TODAY, machine, offer, question
 
 PROMISED = {
@@ -34,10 +51,17 @@ PROMISED = {
 @pytest.fixture(scope="module")
 def results(small_catalog, small_profiles):
     """A plan, an infeasible answer and a plan for batch jobs."""
-    online = plan(question(rate=30.0, budget_usd_per_month=2000), small_profiles, small_catalog, today=TODAY)
+    asked = online_scenario(
+        name="test",
+        model="net",
+        demand={"rate_rps": 30.0},
+        sla={"p50_ms": 150, "p99_ms": 200},
+        budget_usd_per_month=2000,
+    )
+    online = plan(asked, small_profiles, small_catalog, today=TODAY)
     refused = plan(question(rate=30.0, budget_usd_per_month=60), small_profiles, small_catalog, today=TODAY)
     shipped = read_profiles(SCENARIOS.parents[1] / "profiles")
-    jobs = plan(read_scenario(SCENARIOS / "bare-metal-batch.yaml"), shipped, small_catalog, today=TODAY)
+    jobs = plan(read_scenario(SCENARIOS / "bare-metal-batch.yaml").scenario, shipped, small_catalog, today=TODAY)
     return {"plan": online, "infeasible": refused, "jobs": jobs}
 
 
@@ -70,7 +94,15 @@ def test_workbook_total_is_the_plan_to_the_cent(results):
     assert sheet.cell(row, 6).value == pytest.approx(results["plan"].cost_usd_per_month, abs=0.005)
     assert str(formulas["Recommendation"].cell(row, 6).value).startswith("=SUM(")
     assert sheet.cell(1, 1).value == headline(results["plan"])
-    assert cached.sheetnames == ["Recommendation", "Alternatives", "Break-even", "Evidence", "Rejected"]
+    assert cached.sheetnames == [
+        "Recommendation",
+        "Response time",
+        "Distribution",
+        "Alternatives",
+        "Break-even",
+        "Evidence",
+        "Rejected",
+    ]
 
 
 def test_workbook_formulas_recompute_their_cached_values(results):
@@ -97,6 +129,45 @@ def test_csv_costs_are_the_plan(results):
     """The CSV adds up to the plan's cost."""
     rows = list(csv.DictReader(io.StringIO(result_csv(results["plan"]).decode("utf-8-sig"))))
     assert sum(float(row["Cost (USD/month)"]) for row in rows) == pytest.approx(results["plan"].cost_usd_per_month)
+
+
+def test_response_times_of_all_limits_are_the_same_everywhere(results):
+    """Page, CSV, workbook and JSON hold one row per limit with the numbers of the plan."""
+    made = results["plan"]
+    table = limits_table(made)
+    assert table["Percentile"].tolist() == ["p99", "p50"]
+    assert table["Predicted (ms)"].tolist() == pytest.approx([1000 * a.value_s for a in made.workloads], rel=1e-3)
+    assert table["Simulated (ms)"].tolist() == pytest.approx(
+        [1000 * found.value_s for found in made.simulation.limits], rel=1e-3
+    )
+    rows = list(csv.DictReader(io.StringIO(limits_csv(made).decode("utf-8-sig"))))
+    assert [float(row["Predicted (ms)"]) for row in rows] == table["Predicted (ms)"].tolist()
+    book = openpyxl.load_workbook(io.BytesIO(result_xlsx(made)), data_only=True)
+    written = [[cell.value for cell in row] for row in book["Response time"].iter_rows()]
+    assert written[0] == list(table.columns)
+    assert [row[2] for row in written[1:]] == table["Predicted (ms)"].tolist()
+    document = json.loads(result_json(made))
+    assert [found["value_s"] for found in document["workloads"]] == [answer.value_s for answer in made.workloads]
+
+
+def test_the_distribution_falls_and_is_in_the_workbook(results):
+    """The later, the fewer requests are slower; the sheet has the rows of the table and a chart."""
+    table = distribution_table(results["plan"])
+    assert table["Response time (ms)"].is_monotonic_increasing
+    assert table["Slower, simulated (%)"].is_monotonic_decreasing
+    assert table["Slower, predicted (%)"].between(0, 100).all()
+    sheet = openpyxl.load_workbook(io.BytesIO(result_xlsx(results["plan"])))["Distribution"]
+    assert sheet.max_row == len(table) + 1
+
+
+def test_capacity_has_a_planned_a_likely_and_a_best_figure(results):
+    """The interval of the profile becomes an interval of the capacity, and the plan takes its lower end."""
+    table = fleet_table(results["plan"].fleet)
+    planned, likely, best = (
+        table[f"{name} (req/s)"] for name in ("Capacity under the limit", "Capacity, likely", "Capacity, at best")
+    )
+    assert (planned <= likely).all()
+    assert (likely <= best).all()
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "＝1", "  =1"])
@@ -140,3 +211,23 @@ def test_batch_job_headline_gives_machines_and_hours_of_slack(results):
     assert "nodes needed" in sentence
     assert "of slack" in sentence
     assert "too late" in sentence
+
+
+def test_method_and_traffic_are_put_into_words(results):
+    """Whether the response time is exact, and which arrivals it is for."""
+    assert method_sentence(results["plan"]).startswith("The response time is computed exactly")
+    traffic = results["plan"].traffic
+    assert traffic_sentence(results["plan"]) == traffic.reason
+    bursts = traffic.model_copy(update={"poisson_machines": 1, "poisson_usd_per_month": 10.0})
+    words = traffic_sentence(results["plan"].model_copy(update={"traffic": bursts}))
+    assert "1 machine at $10.00 a month would seem enough; this plan has " in words
+
+
+def test_an_overload_is_a_time_people_can_picture(results):
+    """Seconds, minutes or hours of waiting at the peak; in the workbook, too."""
+    assert overload_sentence(results["infeasible"]) is None
+    late = results["infeasible"].model_copy(update={"overload_delay_s": 5400.0})
+    sentence = overload_sentence(late)
+    assert "would wait up to 90 min" in sentence
+    sheet = openpyxl.load_workbook(io.BytesIO(result_xlsx(late)))["Recommendation"]
+    assert sentence in [cell.value for cell in sheet["A"]]

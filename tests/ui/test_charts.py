@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.domain.plan import BreakEven, Step, Winner
+from advisor.domain.plan import BreakEven, DistributionPoint, Method, Step, Winner, WorkloadAnswer
 from advisor.store.paths import PROFILES
 from advisor.store.profiles import read_profile
-from advisor.ui.charts import MOST_TICKS, break_even_figure, crossings, log_ticks, service_figure, staircase_points
+from advisor.ui.charts import (
+    MOST_TICKS,
+    break_even_figure,
+    crossings,
+    log_ticks,
+    response_figure,
+    service_figure,
+    staircase_points,
+)
 from advisor.ui.frames import number_format
 
 CPU = tuple(Step(rate_rps=10 * count, cost_usd_per_month=50.0 * count) for count in range(1, 11))
@@ -121,12 +129,58 @@ def test_service_times_are_drawn_in_milliseconds_per_configuration() -> None:
     assert list(figure.layout.xaxis.tickvals) == sorted({cell.batch_size or 0 for cell in profile.cells})
 
 
+EXACT = Method(model="batch queue", exactness="exact", error_frac=0.0, reason="")
+POINTS = tuple(
+    DistributionPoint(response_time_s=0.01 * step, predicted_frac=10.0 ** (1 - step), simulated_frac=frac)
+    for step, frac in ((1, 1.0), (2, 0.09), (3, 0.011), (4, 0.0))
+)
+
+
+def limit(percentile: float, limit_s: float) -> WorkloadAnswer:
+    """Make an answer under a limit."""
+    return WorkloadAnswer(
+        workload="w", percentile=percentile, limit_s=limit_s, value_s=0.03, likely_s=0.02, method=EXACT
+    )
+
+
+def test_response_times_are_drawn_in_milliseconds_and_percent() -> None:
+    """Both lines have their own colour and dash; a share of 0 has no place on a logarithmic axis."""
+    figure = response_figure(POINTS, (limit(0.99, 0.05),))
+    predicted, simulated, mark = figure.data
+    assert [trace.name for trace in figure.data] == ["Predicted", "Simulated", "p99 limit 50 ms"]
+    assert list(predicted.x) == pytest.approx([10, 20, 30, 40])
+    assert list(predicted.y) == pytest.approx([100, 10, 1, 0.1])
+    assert list(simulated.y) == pytest.approx([100, 9, 1.1])
+    assert (predicted.line.color, predicted.line.dash) != (simulated.line.color, simulated.line.dash)
+    assert predicted.line.dash == "solid"
+    assert list(mark.x) == [50] * 3
+    assert mark.y[1] == pytest.approx(1)
+    assert list(mark.marker.size) == [0, 12, 0]
+
+
+def test_each_limit_has_its_own_mark_inside_the_axes() -> None:
+    """A stricter percentile than the lines reach is still on the chart."""
+    answers = (limit(0.999, 0.08), limit(0.99, 0.05), limit(0.5, 0.004))
+    figure = response_figure(POINTS, answers)
+    marks = figure.data[2:]
+    assert len({mark.marker.symbol for mark in marks}) == len(answers)
+    low, high = (10**end for end in figure.layout.yaxis.range)
+    left, right = (10**end for end in figure.layout.xaxis.range)
+    for mark, answer in zip(marks, answers, strict=True):
+        assert mark.y[1] == pytest.approx(100 * (1 - answer.percentile))
+        assert low < mark.y[1] < high
+        assert left < mark.x[1] < right
+    assert figure.layout.xaxis.title.text == "Response time (ms, log scale)"
+    assert figure.layout.yaxis.title.text == "Slower requests (%, log scale)"
+
+
 @pytest.mark.parametrize(
     ("column", "text"),
     [
         ("Cost (USD/month)", "1,234.50"),
         ("Price (USD/h each)", "1,234.5000"),
         ("Count", "1,234"),
+        ("Peak to mean", "1,234.50"),
         ("Saturation (%)", "1,234.5"),
     ],
 )

@@ -7,8 +7,10 @@ from advisor.reports.sentences import (
     break_even_sentence,
     budget_sentence,
     headline,
+    method_sentence,
     money,
-    simulation_sentence,
+    overload_sentence,
+    traffic_sentence,
     why,
 )
 from advisor.reports.tables import alternatives_table, break_even_table, fleet_table
@@ -20,13 +22,20 @@ from advisor.ui.metrics import plan_metrics
 from advisor.ui.text import bullets, markdown
 
 FIRST = ("Machine", "Count", "Cost (USD/month)")
+FLEET_FIRST = (
+    *FIRST,
+    "Traffic (req/s)",
+    "Capacity under the limit (req/s)",
+    "Capacity, likely (req/s)",
+    "Capacity, at best (req/s)",
+)
 
 
 def page() -> None:
     """Draw the page: the headline first, then why, then the chart and what else could be had."""
     st.title("What should we run it on?", anchor=False)
-    scenario = scenario_form(session.first_scenario(), session.all_profiles(), session.catalog())
-    result = session.answer(scenario)
+    question = scenario_form(session.first_scenario(), session.all_profiles(), session.catalog())
+    result = session.answer(question)
     match result:
         case Plan():
             _plan(result)
@@ -47,11 +56,12 @@ def _plan(plan: Plan) -> None:
     _metrics(plan)
     sections.warnings(plan)
     st.subheader("The fleet", anchor=False)
-    show_frame(fleet_table(plan.fleet), key="fleet", alt="Machines of the fleet", first=FIRST)
-    st.markdown(markdown(simulation_sentence(plan)))
+    show_frame(fleet_table(plan.fleet), key="fleet", alt="Machines of the fleet", first=FLEET_FIRST)
     sections.downloads(plan)
+    sections.response_time(plan)
     st.subheader("Why this fleet", anchor=False)
-    st.markdown(bullets(tuple(reason for reason in why(plan) if reason != crossing)))
+    said = (crossing, traffic_sentence(plan), method_sentence(plan))
+    st.markdown(bullets(tuple(reason for reason in why(plan) if reason not in said)))
     _break_even(plan)
     st.subheader("What else could be had", anchor=False)
     if plan.alternatives:
@@ -93,7 +103,7 @@ def _break_even(plan: Plan) -> None:
         st.caption(
             markdown(f"In the steps the price of a machine is rounded up by less than {money(steps.resolution_usd)}.")
         )
-    with st.expander("The numbers behind the chart"):
+    with st.expander("The numbers behind the chart of costs"):
         show_frame(break_even_table(steps), key="break_even_table", alt="Steps of the chart")
 
 
@@ -107,10 +117,15 @@ def _infeasible(result: Infeasible) -> None:
     sections.warnings(result)
     if result.best_effort:
         st.subheader(f"Within the limits: {result.served_frac:.0%} of the traffic in time", anchor=False)
-        show_frame(fleet_table(result.best_effort), key="best_effort", alt="Fleet that serves the most", first=FIRST)
+        show_frame(
+            fleet_table(result.best_effort), key="best_effort", alt="Fleet that serves the most", first=FLEET_FIRST
+        )
+        late = overload_sentence(result)
+        if late is not None:
+            st.markdown(markdown(late))
     if result.cheapest:
         st.subheader("Cheapest fleet without the budget", anchor=False)
-        show_frame(fleet_table(result.cheapest), key="cheapest", alt="Cheapest fleet over budget", first=FIRST)
+        show_frame(fleet_table(result.cheapest), key="cheapest", alt="Cheapest fleet over budget", first=FLEET_FIRST)
         sections.downloads(result)
         sections.evidence(result)
     sections.rejections(result)
