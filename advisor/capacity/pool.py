@@ -31,7 +31,7 @@ LARGEST_BATCH = 128
 SEARCH_CELLS = 160
 """Lattice cells while searching for a rate."""
 SEARCH_REQUESTS = 120_000
-MOST_SEARCH_REQUESTS = 800_000
+MOST_SEARCH_REQUESTS = 400_000
 SEARCH_REPLICATIONS = 4
 """Simulated requests per rate looked at; all rates and all pools share the random numbers, so that noise cancels."""
 SCANNED_LOADS = (0.1, 0.25, 0.45, 0.65, 0.82)

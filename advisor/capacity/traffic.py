@@ -200,9 +200,9 @@ def _of_trace(basic: Traffic, trace: Trace, service_times_s: tuple[float, float]
             basic,
             shape="replay",
             recorded=trace,
-            reason=f"The trace {trace.name} is replayed: {refused.reason}.",
+            reason=f"Trace {trace.name}: {refused.reason}.",
         )
-    reason = f"Arrivals of the trace {trace.name}: {verdicts[1].reason}."
+    reason = f"Trace {trace.name}: {verdicts[1].reason}."
     if all(verdict.poisson for verdict in verdicts):
         return replace(basic, reason=reason)
     scv = trace_statistics(trace.times_s).interarrival_scv

@@ -15,7 +15,7 @@ from advisor.cli.printing import print_table, stdout_console
 from advisor.domain.plan import Infeasible, JobPlan, Plan
 from advisor.planning import plan as plan_scenario
 from advisor.reports.excel import result_xlsx
-from advisor.reports.sentences import budget_sentence, headline, simulation_sentence, why
+from advisor.reports.sentences import budget_sentence, headline, overload_sentence, simulation_sentence, why
 from advisor.reports.tables import (
     alternatives_table,
     evidence_table,
@@ -97,6 +97,7 @@ def _print(result: Plan | Infeasible | JobPlan) -> None:
         case Infeasible():
             for relaxation in result.relaxations:
                 console.print(relaxation.sentence)
+            console.print(result.traffic_reason)
             _print_list("Warnings", result.warnings, console)
             if result.cheapest:
                 console.print("The cheapest fleet that meets the other limits:")
@@ -104,6 +105,7 @@ def _print(result: Plan | Infeasible | JobPlan) -> None:
             if result.best_effort:
                 console.print(f"Within the limit {result.served_frac:.0%} of the demand can be served:")
                 print_table(fleet_table(result.best_effort)[FLEET_COLUMNS])
+                console.print(overload_sentence(result) or "")
             _print_rejections(result, console)
         case JobPlan():
             print_table(

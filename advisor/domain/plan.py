@@ -297,9 +297,13 @@ class Infeasible(Record):
     cheapest_usd_per_month: float | None
     best_effort: tuple[FleetLine, ...] = Field(description="fleet within the limit that serves the most")
     served_frac: float = Field(ge=0, le=1, description="share of the demand that the best effort serves under the SLA")
+    traffic_reason: str = Field(description="arrival process that capacities hold for, and why")
     overload_delay_s: float | None = Field(
         default=None,
         description="longest delay on the best effort if all traffic of a day or week reached it, as a fluid [s]",
+    )
+    never_catches_up: bool = Field(
+        default=False, description="all traffic would exceed the saturated throughput of the best effort on average"
     )
     fastest_idle_cpu_s: float | None
     warnings: tuple[str, ...]

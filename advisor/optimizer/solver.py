@@ -138,9 +138,7 @@ def _counts(program: CoveringProgram, options: Numbers, result: OptimizeResult) 
     return counts
 
 
-def _solve(
-    cost: Array, rows: list[LinearConstraint], upper: Array, *, gap: float = _INTEGRALITY_GAP
-) -> OptimizeResult:
+def _solve(cost: Array, rows: list[LinearConstraint], upper: Array, *, gap: float = _INTEGRALITY_GAP) -> OptimizeResult:
     result = milp(
         cost,
         constraints=rows,

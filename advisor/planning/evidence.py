@@ -53,7 +53,8 @@ def warnings_of(
         sentences += _line_warnings(line, setting.catalog, by_id[line.profile_id])
     sentences += _precision_warning(lines, market)
     sentences += _burst_warning(lines, market)
-    sentences += setting.trace.warnings if setting.trace is not None else ()
+    if setting.trace is not None:
+        sentences += [f"Trace {setting.trace.name}: {warning}." for warning in setting.trace.warnings]
     return tuple(dict.fromkeys(sentences))
 
 

@@ -150,14 +150,14 @@ def over_budget(
 def _overload_delay_s(market: Market, lines: tuple[FleetLine, ...], demand_rps: float) -> float | None:
     """Longest delay at the peak if all traffic of a day or week reached a fleet too small for it [s].
 
-    None where the rate is constant, where the fleet is not even saturated at the peak, or where it never catches up.
+    Infinite where it never catches up; None where the fleet is not saturated at the peak, or there is none.
     """
-    pattern = np.array(market.traffic.period)
-    if pattern.size == 0 or not lines:
+    if not lines:
         return None
+    pattern = np.array(market.traffic.period or (1.0,))
     saturated_rps = sum(line.rate_rps / line.saturation_frac for line in lines)
     longest = longest_fluid_delay_s(demand_rps * pattern, market.traffic.period_slot_s, saturated_rps)
-    return longest if 0 < longest < math.inf else None
+    return longest if longest > 0 else None
 
 
 def _budget_relaxations(
@@ -266,7 +266,9 @@ def _infeasible(
             "cheapest_usd_per_month": round(sum(line.cost_usd_per_month for line in cheapest), 2) if cheapest else None,
             "best_effort": best_effort,
             "served_frac": served_frac,
-            "overload_delay_s": overload_delay_s,
+            "traffic_reason": market.traffic.reason,
+            "overload_delay_s": None if overload_delay_s == math.inf else overload_delay_s,
+            "never_catches_up": overload_delay_s == math.inf,
             "fastest_idle_cpu_s": market.fastest_idle_cpu_s,
             "warnings": notes,
             "rejections": market.rejections,

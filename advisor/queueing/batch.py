@@ -9,16 +9,17 @@ from what a Poisson arrival finds (PASTA): the batch in service, its residual, a
 """
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.special import gammaln, ndtr
 
-from advisor.queueing.exact import lattice_pmf, poisson_pmf
+from advisor.queueing.exact import lattice_pmf
 from advisor.queueing.response import ResponseTime, overloaded
 
 Array = NDArray[np.float64]
@@ -28,6 +29,15 @@ _CHAIN_POINTS = 32
 
 _MOST_STATES = 1500
 """States that one long service may add to the chain: a dense solve grows with their cube."""
+
+_FEW = 24
+"""Points of a lattice law up to which adding shifted arrays is faster than a product of matrices."""
+
+_LARGEST_LOG = 50.0
+"""ln z₀ beyond which the queue has no tail to speak of."""
+
+_MOST_STEPS = 60
+"""Newton steps: six are usual."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class Noise:
     upper: Array
     weights: Array
 
-    @property
+    @cached_property
     def points(self) -> Array:
         """Midpoints of the intervals."""
         return (self.lower + self.upper) / 2
@@ -57,12 +67,12 @@ class Noise:
         second = self.points**2 + (self.upper - self.lower) ** 2 / 12
         return max(0.0, float(self.weights @ second) - 1.0)
 
-    @property
+    @cached_property
     def edges(self) -> Array:
         """Ends of all intervals in order; the distribution function is linear between them."""
         return np.column_stack((self.lower, self.upper)).ravel()
 
-    @property
+    @cached_property
     def cumulative(self) -> Array:
         """P(ξ ≤ edge): flat between intervals, rising on them."""
         above = np.minimum(np.cumsum(self.weights), 1.0)
@@ -77,16 +87,31 @@ class Noise:
         """P(ξ ≤ x), continuous from the right."""
         return np.interp(x * (1 + 1e-12), self.edges, self.cumulative, left=0.0, right=1.0)
 
-    def condensed(self, count: int) -> "Noise":
-        """At most so many atoms with the same mean: runs of neighbours merged, so that the tail keeps its share."""
-        if self.weights.size <= count:
+    @cached_property
+    def atoms(self) -> "Noise":
+        """A few atoms with the same mean and variance: two per run of neighbours, so that the tail keeps its share.
+
+        With the mean of each run alone, a lognormal of SCV 0.5 lost 1 % of its variance, and the mean response 0.3 %.
+        """
+        if self.weights.size <= _CHAIN_POINTS:
             return make_noise(self.points, self.points, self.weights)
-        group = np.arange(self.weights.size) * count // self.weights.size
-        weights, sums = np.zeros(count), np.zeros(count)
-        np.add.at(weights, group, self.weights)
-        np.add.at(sums, group, self.weights * self.points)
+        runs = _CHAIN_POINTS // 2
+        group = np.arange(self.weights.size) * runs // self.weights.size
+        weights = np.bincount(group, self.weights)
         used = weights > 0
-        return make_noise(sums[used] / weights[used], sums[used] / weights[used], weights[used])
+        starts = np.searchsorted(group, np.flatnonzero(used))
+        ends = np.searchsorted(group, np.flatnonzero(used), side="right") - 1
+        weights = weights[used]
+        mean = np.bincount(group, self.weights * self.points)[used] / weights
+        second = self.points**2 + (self.upper - self.lower) ** 2 / 12
+        variance = np.maximum(np.bincount(group, self.weights * second)[used] / weights - mean**2, 1e-12 * mean**2)
+        # Equal weights, unless one of both atoms would lie outside its run: then at the end of it.
+        below = np.minimum(mean - np.maximum(mean - np.sqrt(variance), self.lower[starts]), np.sqrt(variance))
+        below = np.maximum(below, variance / np.maximum(self.upper[ends] - mean, 1e-12 * mean))
+        above = variance / below
+        points = np.column_stack((mean - below, mean + above)).ravel()
+        shares = np.column_stack((above, below)) / (above + below)[:, None] * weights[:, None]
+        return make_noise(points, points, shares.ravel().astype(np.float64))
 
 
 def make_noise(lower: Array, upper: Array, weights: Array) -> Noise:
@@ -200,7 +225,7 @@ class BatchQueue:
         for start in range(0, ahead.shape[1], size):
             block = ahead[:, start : start + size]
             served += float(np.sum(block * done[:, : block.shape[1]]))
-            done = _correlate(done, full)
+            done = _after(full, done)
             if done.max() < 1e-12:
                 break
         return float(np.clip(1 - served, 0.0, 1.0))
@@ -234,19 +259,12 @@ class BatchQueue:
         queue_left = self.left[size:] if size > 1 else np.concatenate(([self.left[0] + self.left[1]], self.left[2:]))
         elapsed = (np.arange(reach) + 0.5) * step * self.arrival_rate_rps
         arrivals = _poisson_matrix(elapsed, width)
-        rows = np.arange(cells)[:, None] + np.arange(reach)[None, :] + 1
         weight = step / self.mean_cycle_s
-
-        def hankel(lengths: Array) -> Array:
-            padded: Array = np.concatenate((lengths, np.zeros(cells)))
-            lined_up: Array = padded[rows]
-            return lined_up
-
-        found = hankel(below) @ arrivals
+        found = _residuals(below, arrivals, cells)
         mixing = np.zeros((width, width))
         for shift, probability in enumerate(queue_left[:width]):
             np.fill_diagonal(mixing[:, shift:], probability)
-        found += (hankel(full) @ arrivals) @ mixing
+        found += _residuals(full, arrivals, cells) @ mixing
         return weight * found
 
     def _done_given_wait(self, step: float, cells: int, t: float) -> Array:
@@ -274,20 +292,41 @@ def _most_services(full: Array, enough: int) -> int:
     return services
 
 
-def _correlate(done: Array, full: Array) -> Array:
-    """E[done(W + S)]: shift the condition by one full service with lattice pmf ``full``."""
+def _residuals(lengths: Array, arrivals: Array, cells: int) -> Array:
+    """Σ_e lengths[r + e + 1] arrivals[e] for residuals r < cells: weight of residual r and elapsed e in one service."""
+    used = np.flatnonzero(lengths)
+    if used.size > _FEW:
+        padded = np.concatenate((lengths[1:], np.zeros(cells)))
+        product: Array = np.ascontiguousarray(sliding_window_view(padded, arrivals.shape[0])[:cells]) @ arrivals
+        return product
+    found = np.zeros((cells, arrivals.shape[1]))
+    for length in used.tolist():
+        last = min(cells, length)
+        found[:last] += lengths[length] * arrivals[length - last : length][::-1]
+    return found
+
+
+def _after(service: Array, done: Array) -> Array:
+    """E[done(W + S)]: shift the condition by one full service with lattice pmf ``service``."""
+    used = np.flatnonzero(service > 1e-15)
     cells = done.shape[0]
-    used = np.flatnonzero(full > 1e-15)
+    if used.size > _FEW:
+        padded = np.concatenate((np.zeros(cells - 1), service[:cells]))
+        # Row w of the reversed windows holds service[v - w] at column v.
+        moved: Array = np.ascontiguousarray(sliding_window_view(padded, cells)[::-1]) @ done
+        return moved
     shifted = np.zeros_like(done)
-    for s in used:
-        if s < cells:
-            shifted[: cells - s] += full[s] * done[s:]
+    for s in used.tolist():
+        shifted[: cells - s] += service[s] * done[s:]
     return shifted
 
 
 def _poisson_matrix(means: NDArray[np.floating[Any]], width: int) -> Array:
-    """Poisson pmf: row per mean, column per count 0 … width-1."""
-    return poisson_pmf(np.arange(width)[None, :], means[:, None])
+    """Poisson pmf: row per mean, which is above 0; column per count 0 … width-1."""
+    count = np.arange(width)
+    exponent = np.log(means)[:, None] * count - gammaln(count + 1) - means[:, None]
+    pmf: Array = np.exp(exponent, out=exponent)
+    return pmf
 
 
 def solve_batch_queue(arrival_rate_rps: float, batch_time_s: Array, noise: tuple[Noise, ...]) -> BatchQueue | None:
@@ -308,7 +347,7 @@ def solve_batch_queue(arrival_rate_rps: float, batch_time_s: Array, noise: tuple
     size = times.size
     if arrival_rate_rps * times[-1] / size >= 1:
         return None
-    coarse = [law.condensed(_CHAIN_POINTS) for law in noise]
+    coarse = [law.atoms for law in noise]
     decay = 1 / _growth_root(arrival_rate_rps * times[-1], size, coarse[-1])
     # The single decay rate of the closure holds only beyond what one long service brings in.
     joined = arrival_rate_rps * max(float(time * law.points[-1]) for time, law in zip(times, noise, strict=True))
@@ -320,11 +359,12 @@ def solve_batch_queue(arrival_rate_rps: float, batch_time_s: Array, noise: tuple
             for time, law in zip(times, coarse, strict=True)
         ]
     )
-    matrix = np.zeros((last + 1, last + 1))
-    for n in range(last + 1):
-        b = min(max(n, 1), size)
-        start = max(n - b, 0)
-        matrix[n, start:] = arrivals[b - 1, : last + 1 - start]
+    # Up to B requests are served together and leave only those that arrive; more leave n - B as well.
+    matrix = np.empty((last + 1, last + 1))
+    matrix[0] = arrivals[0]
+    matrix[1 : size + 1] = arrivals
+    padded = np.concatenate((np.zeros(last + 1), arrivals[-1]))
+    matrix[size:] = sliding_window_view(padded, last + 1)[last + 1 : size : -1]
     # States beyond M hold multiples of π_M: their inflow is added to row M.
     for beyond in range(1, size + last):
         start = last + beyond - size
@@ -345,19 +385,33 @@ def solve_batch_queue(arrival_rate_rps: float, batch_time_s: Array, noise: tuple
 
 
 def _growth_root(load: float, size: int, noise: Noise) -> float:
-    """z₀ > 1 with E e^{λτ_B ξ(z-1)} = z^B, in logarithms to keep within range."""
+    """z₀ > 1 with E e^{λτ_B ξ(z-1)} = z^B, in logarithms to keep within range.
 
-    def excess(log_z: float) -> float:
-        exponent = load * noise.points * np.expm1(log_z)
+    ln E e^{λτ_B ξ(z-1)} - B ln z is convex in ln z: Newton's steps from the right of the root do not overshoot it.
+    """
+    points, weights = noise.points, noise.weights
+
+    def excess(log_z: float) -> tuple[float, float]:
+        exponent = load * points * math.expm1(log_z)
         peak = float(exponent.max())
-        return peak + float(np.log(noise.weights @ np.exp(exponent - peak))) - size * log_z
+        shares = weights * np.exp(exponent - peak)
+        total = float(shares.sum())
+        slope = load * math.exp(log_z) * float(shares @ points) / total
+        return peak + math.log(total) - size * log_z, slope - size
 
-    high = 1e-9
-    while excess(high) < 0:
-        low, high = high, 2 * high
-        if high > 50:
-            return float(np.exp(50.0))
-    return float(np.exp(brentq(excess, low, high, xtol=1e-14, rtol=1e-12)))
+    # Root of the parabola through 0 with the same slope and curvature there.
+    log_z = min(1.0, 2 * (size - load) / (load + load**2 * noise.scv))
+    while excess(log_z)[0] < 0:
+        log_z *= 2
+        if log_z > _LARGEST_LOG:
+            return math.exp(_LARGEST_LOG)
+    for _ in range(_MOST_STEPS):
+        value, slope = excess(log_z)
+        step = value / slope
+        log_z -= step
+        if step <= 1e-13 * log_z:
+            break
+    return math.exp(log_z)
 
 
 def batch_queue(

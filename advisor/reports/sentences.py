@@ -237,6 +237,8 @@ def traffic_sentence(plan: Plan) -> str:
 
 def overload_sentence(result: Infeasible) -> str | None:
     """How late requests would be if all of them reached a fleet that is too small for the peak."""
+    if result.never_catches_up:
+        return "If all of the traffic reached this fleet, it would never catch up: the queue grows for as long as it lasts."
     if result.overload_delay_s is None:
         return None
     return (

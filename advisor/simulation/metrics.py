@@ -134,14 +134,16 @@ def _half_width(values: Array) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _count(response_s: Array, scale_s: float, low: float, high: float, bins: int) -> Array:
-    """Histogram of response times on the logarithmic grid; what lies outside goes to the end bins."""
-    counts = np.zeros(bins)
+def _count(counts: Array, response_s: Array, scale_s: float, low: float, high: float) -> float:
+    """Add response times to the histogram on the logarithmic grid, what lies outside to the end bins; their sum [s]."""
+    bins = counts.size
     per_unit = bins / (high - low)
+    total_s = 0.0
     for value in response_s:
         k = int((math.log(value / scale_s) - low) * per_unit)
         counts[min(max(k, 0), bins - 1)] += 1.0
-    return counts
+        total_s += value
+    return total_s
 
 
 def _pool_of_each(stream: Stream, requests: int, rng: np.random.Generator) -> NDArray[np.int64] | None:
@@ -188,12 +190,12 @@ def _replicate(system: tuple[Stream, ...], requests: int, seed: np.random.SeedSe
             mine = slice(None) if taken_by is None else np.flatnonzero(taken_by == index)
             run = run_pool(pool, times[mine], rngs[2 * index], rngs[2 * index + 1])
             first = warm if isinstance(mine, slice) else int(np.searchsorted(mine, warm))
-            found += _count(run.response_s[first:], scale_s, _LOWEST, _HIGHEST, _BINS)
-            total_s += float(run.response_s[first:].sum())
+            total_s += _count(found, run.response_s[first:], scale_s, _LOWEST, _HIGHEST)
             batches += run.batches
             busy_s += run.busy_s
         kept = float(found.sum())
-        counts += stream.weight * found / kept
+        found *= stream.weight / kept
+        counts += found
         mean_s += stream.weight * total_s / kept
         counted += times.size - warm
         served += times.size

@@ -60,6 +60,7 @@ def scenario_form(first: Scenario, profiles: tuple[Profile, ...], catalog: Catal
         routing, wait = _routing(upper[:2], first)
         limits = _further_limits(lower[:3])
         headroom, length, precisions = _rest([*upper[2:], lower[3]], model, profiles)
+        as_measured = _call_order(model, profiles)
     arrivals.say()
     scenario = online_scenario(
         arrivals.trace,
@@ -74,6 +75,7 @@ def scenario_form(first: Scenario, profiles: tuple[Profile, ...], catalog: Catal
         sequence_length=length,
         routing=routing,
         batch_delay_ms=wait,
+        call_order="as_measured" if as_measured else "independent",
     )
     return Question(scenario, {} if arrivals.trace is None else {arrivals.trace.name: arrivals.trace})
 
@@ -193,6 +195,20 @@ def _rest(columns: Columns, model: str, profiles: tuple[Profile, ...]) -> tuple[
         help="A lower precision is faster and may be less accurate: check with your own data.",
     )
     return headroom, lengths.get(length), chosen
+
+
+def _call_order(model: str, profiles: tuple[Profile, ...]) -> bool:
+    """Draw whether stalls come in series, for models with a profile that keeps the order of its calls."""
+    kept = any(
+        cell.series_s is not None for profile in profiles if profile.model.name == model for cell in profile.cells
+    )
+    return kept and st.toggle(
+        "Calls in the order measured",
+        key="call_order",
+        bind="query-params",
+        help="On: service times follow each other as in the profile, so that stalls come in series as they did; only "
+        "profiles that keep this order are used. Off: calls are independent of each other.",
+    )
 
 
 def _say_if_missing(key: str, options: list[str], what_to_do: str) -> None:

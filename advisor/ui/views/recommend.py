@@ -114,6 +114,7 @@ def _infeasible(result: Infeasible) -> None:
         if result.relaxations:
             st.markdown("What would help:")
             st.markdown(bullets(tuple(relaxation.sentence for relaxation in result.relaxations)))
+    st.markdown(markdown(result.traffic_reason))
     sections.warnings(result)
     if result.best_effort:
         st.subheader(f"Within the limits: {result.served_frac:.0%} of the traffic in time", anchor=False)
