@@ -1,5 +1,6 @@
 """Inputs that say how requests come, how they are routed, and what else must hold."""
 
+import json
 import re
 
 import pandas as pd
@@ -8,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from advisor.errors import InputError
 from advisor.ui.arrivals import week_of
-from tests.ui.test_pages import recommend, said
+from tests.ui.test_pages import MAIN, TIMEOUT_S, own_profile, recommend, said
 
 pytestmark = pytest.mark.xdist_group("pages")
 FEW = {"rps": "5"}
@@ -145,3 +146,18 @@ def test_an_overload_at_the_peak_is_put_into_words() -> None:
     page = recommend(arrivals="daily swing", rps="20", budget="60")
     assert page.header[0].value == "No fleet meets all limits"
     assert re.search(r"requests at the peak would wait up to [\d.]+ (min|h)", said(page))
+
+
+def test_calls_in_the_order_measured_are_asked_for_only_where_a_profile_keeps_it() -> None:
+    """The input is not there for shipped profiles without the order; with one that keeps it the plan replays it."""
+    assert not any(toggle.key == "call_order" for toggle in recommend(**FEW).toggle)
+    document = json.loads(own_profile())
+    for cell in document["cells"]:
+        cell["series_s"] = [0.9 * cell["service_mean_s"], 1.1 * cell["service_mean_s"]] * 50
+    page = AppTest.from_file(MAIN, default_timeout=TIMEOUT_S)
+    page.session_state["uploaded_profiles"] = {document["profile_id"]: json.dumps(document)}
+    page.query_params.update({"model": document["model"]["name"], "rps": "5", "call_order": "true"})
+    page.run()
+    assert not page.exception
+    assert page.toggle(key="call_order").value
+    assert "Service times follow each other as in the profile" in said(page)
