@@ -1,5 +1,6 @@
 """Rate that a pool of replicas sustains under an SLA, and the batch cap that makes it largest."""
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, MutableMapping
@@ -39,6 +40,10 @@ SCANNED_LOADS = (0.1, 0.25, 0.45, 0.65, 0.82)
 tail may fall before it grows."""
 POOL_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Numbers of replicas for which the rate of a pool is found; between them it is interpolated per replica."""
+FIRST_LOAD = 0.85
+"""Share of the highest rate where the search for an analytic capacity begins."""
+LEAST_LOAD = 1e-4
+"""A pool that misses a limit at this share of the highest rate sustains nothing."""
 _TOLERANCE = 1e-3
 _SIMULATED_TOLERANCE = 8e-3
 """Relative tolerance of a rate found by simulation: about one standard deviation of its noise."""
@@ -147,7 +152,6 @@ def _analytic_rate(curve: ServiceCurve, max_batch: int, servers: int, question: 
     """
     full_s = float(curve.batch_time_s[max_batch - 1])
     highest = HIGHEST_LOAD * servers * max_batch / full_s
-    lowest = 1e-4 * highest
     exact = choose(curve, max_batch, servers, question.traffic).exactness == "exact"
 
     def excess(rate: float, cells: int = SEARCH_CELLS) -> float:
@@ -155,21 +159,30 @@ def _analytic_rate(curve: ServiceCurve, max_batch: int, servers: int, question: 
         # The tail falls with t: looking at an earlier t is on the safe side, and saturation binds long before this one.
         return _excess(lambda limit_s: found.tail(min(limit_s, LONGEST_LOOK * full_s)), question.limits)
 
-    if excess(lowest) > 0:
-        return 0.0, False
-    rate = highest
-    if excess(highest) > 0:
-        # In the logarithm of the rate, so that the tolerance is relative to the rate and not to the range.
-        rate = math.exp(
-            float(
-                brentq(
-                    lambda log_rate: excess(math.exp(log_rate)), math.log(lowest), math.log(highest), xtol=_TOLERANCE
-                )
-            )
-        )
+    @functools.cache
+    def at(log_rate: float) -> float:
+        return excess(math.exp(log_rate))
+
+    # Near saturation an evaluation takes longest, and most roots lie below: it comes last.
+    low = high = math.log(FIRST_LOAD * highest)
+    if at(high) <= 0:
+        high = math.log(highest)
+        if at(high) <= 0:
+            return _promised(highest, excess, exact=exact), True
+    else:
+        while at(low) > 0:
+            high, low = low, low - math.log(2)
+            if low < math.log(LEAST_LOAD * highest):
+                return 0.0, False
+    # In the logarithm of the rate, so that the tolerance is relative to the rate and not to the range.
+    return _promised(math.exp(float(brentq(at, low, high, xtol=_TOLERANCE))), excess, exact=exact), False
+
+
+def _promised(rate: float, excess: Callable[[float, int], float], *, exact: bool) -> float:
+    """Rate lowered until a finer lattice agrees, and by the margin [1/s]."""
     while excess(rate, CHECK_CELLS) > 0:
         rate *= 1 - 2 * _TOLERANCE
-    return rate * (EXACT_MARGIN if exact else OTHER_MARGIN), rate == highest
+    return rate * (EXACT_MARGIN if exact else OTHER_MARGIN)
 
 
 def _simulated_rate(curve: ServiceCurve, max_batch: int, servers: int, question: Question) -> tuple[float, bool]:
