@@ -1,12 +1,16 @@
-"""Overload at a peak: the fluid delay against a simulated day."""
+"""Rates that change: slow ones as if each moment lasted, overload at a peak as a fluid, both against simulation."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.queueing.exact import mmc
 from advisor.queueing.fluid import longest_fluid_delay_s
+from advisor.queueing.response import ResponseTime
+from advisor.simulation.arrivals import sinusoid
 from advisor.simulation.engine import Pool, run_pool
+from advisor.simulation.metrics import Stream, simulate
 from advisor.simulation.service import exponential_service
 
 
@@ -42,3 +46,22 @@ def test_more_capacity_never_waits_longer(peak, factor):
     assert large <= small
     assert (small == 0) == (rates.max() <= 1.0)
     assert np.isinf(longest_fluid_delay_s(rates, 900.0, 0.99 * rates.mean()))
+
+
+@pytest.mark.parametrize(("servers", "peak"), [(4, 0.8), (4, 0.9), (16, 0.8)])
+def test_a_slow_swing_is_as_if_each_moment_lasted(servers, peak):
+    """With 20,000 services from peak to peak p99 over the period is that of the moments, each with its requests."""
+    process = sinusoid(peak * servers, 0.6, 2e4)
+    moments = [(float(rate), mmc(float(rate), 1.0, servers)) for rate in process.rates_rps[::4]]
+    total = sum(rate for rate, _ in moments)
+    mixture = ResponseTime(
+        "moments",
+        peak,
+        sum(rate * moment.mean_s for rate, moment in moments) / total,
+        lambda t: sum(rate * moment.tail(t) for rate, moment in moments) / total,
+    )
+    pool = Pool(servers, exponential_service(np.array([1.0])))
+    found = simulate((Stream(process, (pool,)),), seed=2, requests=2_000_000, most_requests=1, enough=lambda _: True)
+    p99 = found.percentile(0.99)
+    assert abs(mixture.percentile(0.99, rtol=1e-5) - p99.value_s) < 0.015 * p99.value_s + p99.ci95_s
+    assert mixture.mean_s == pytest.approx(found.mean.value_s, rel=0.015)
