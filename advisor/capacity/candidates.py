@@ -49,12 +49,15 @@ class Served:
     pool_rps: tuple[tuple[int, float], ...] = ()
 
     def rate_rps(self, servers: NDArray[np.int64]) -> Array:
-        """Rates of pools [1/s]; between the known ones the rate per replica is linear in the logarithm of their number."""
+        """Rates of pools [1/s]; between two known ones the smaller rate per replica of the two holds."""
         if not self.pool_rps:
             together: Array = np.asarray(servers * self.capacity.rate_rps, dtype=np.float64)
             return together
         sizes, rates = np.array(self.pool_rps).T
-        each: Array = np.interp(np.log(servers), np.log(sizes), rates / sizes)
+        known = rates / sizes
+        after = np.minimum(np.searchsorted(sizes, servers), sizes.size - 1)
+        before = np.minimum(np.searchsorted(sizes, servers, side="right") - 1, sizes.size - 1)
+        each: Array = np.minimum(known[np.maximum(before, 0)], known[after])
         return servers * each
 
 

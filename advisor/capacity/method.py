@@ -3,7 +3,7 @@
 Exact where theory allows, an approximation with a stated error where it does not, simulation where neither is safe.
 """
 
-from advisor.capacity.curve import ServiceCurve
+from advisor.capacity.curve import SERIES_BLOCK, ServiceCurve
 from advisor.capacity.traffic import Traffic
 from advisor.domain.plan import Method
 from advisor.queueing.approximations import gigc
@@ -11,7 +11,7 @@ from advisor.queueing.batch import batch_queue
 from advisor.queueing.exact import mdc
 from advisor.queueing.renewal import gidc, gig1, renewal_law
 from advisor.queueing.response import ResponseTime
-from advisor.simulation.arrivals import PoissonProcess
+from advisor.simulation.arrivals import Arrivals
 from advisor.simulation.engine import Pool
 from advisor.simulation.metrics import Stream
 
@@ -21,7 +21,7 @@ HYBRID_ERROR_FRAC = 0.05
 """Largest error of its p99 up to that SCV and 90 % load, against simulation (docs/queueing.md)."""
 CHECK_CELLS = 400
 """Lattice cells of the batch queue where a promise is made."""
-RELAXATIONS = 10
+RELAXATIONS = 20
 """Length of a replication in relaxations; its first tenth is dropped."""
 HIGHEST_LOAD = 0.98
 """Loads above this are looked at as if they were this high: nothing is promised there."""
@@ -42,7 +42,7 @@ def choose(curve: ServiceCurve, max_batch: int, servers: int, traffic: Traffic) 
         return _exact("batch queue", "replicas are independent queues with Poisson arrivals")
     if max_batch > 1:
         what = "gaps between requests are not Poisson" if alone else "replicas share their requests"
-        return _simulated(f"{what}, and replicas take them in batches: no analytic model tested is safe")
+        return _simulated(f"{what}, and requests are served in batches: no analytic model tested is safe")
     if alone:
         return _exact("GI/G/1", "one request at a time, and a random split of renewal arrivals is renewal")
     if traffic.routing != "central_queue":
@@ -121,22 +121,32 @@ def response_time(
 def steady_requests(curve: ServiceCurve, max_batch: int, rate_rps: float, *, servers: int, traffic: Traffic) -> float:
     """Requests that one replication of a pool needs, so that its empty start does not show.
 
-    Ten times the relaxation: the requests that fill all servers once, cB, and those in which a queue near saturation
-    forgets its past, c_a²B/(1-ρ)²; or ten bursts.
+    Twenty times the relaxation: the requests that fill all servers once, cB, and those in which a queue near saturation
+    forgets its past, (c_a² + c_s²)B/(1-ρ)²; or twenty bursts. Servers with queues of their own forget each by itself.
     """
-    if traffic.independent:
+    if traffic.separable:
         rate_rps, servers = rate_rps / servers, 1
-    load = min(HIGHEST_LOAD, rate_rps * float(curve.batch_time_s[max_batch - 1]) / max_batch / servers)
-    variability = 1.0 if traffic.law is None else max(1.0, traffic.law.scv)
-    relaxation = servers * max_batch + variability * max_batch / (1 - load) ** 2
+    full_s = float(curve.batch_time_s[max_batch - 1])
+    load = min(HIGHEST_LOAD, rate_rps * traffic.mean_frac * full_s / max_batch / servers)
+    series = SERIES_BLOCK if traffic.call_order == "as_measured" else 1
+    variability = max(1.0, traffic.law.scv if traffic.law else 1.0) + series * curve.noise[max_batch - 1].scv
+    each = servers if traffic.routing in ("random", "round_robin") else 1
+    relaxation = servers * max_batch + each * variability * max_batch / (1 - load) ** 2
     return RELAXATIONS * max(relaxation, traffic.cycle_requests(rate_rps))
+
+
+def replica_arrivals(traffic: Traffic, rate_rps: float, share: float, servers: int) -> Arrivals:
+    """Arrivals at one of several replicas that get a share of all requests, at random or in turn."""
+    if traffic.routing == "round_robin":
+        return traffic.at_replica(rate_rps, keep_frac=share, every=servers)
+    return traffic.at_replica(rate_rps, keep_frac=share / servers, every=1)
 
 
 def streams_of(
     curve: ServiceCurve, max_batch: int, rate_rps: float, *, servers: int, traffic: Traffic
 ) -> tuple[Stream, ...]:
-    """A pool as the simulator takes it; of independent replicas one stands for all."""
+    """A pool as the simulator takes it; of replicas with equal shares of the requests one stands for all."""
     law = curve.service_law(max_batch, traffic.call_order)
-    if traffic.independent:
-        return (Stream(PoissonProcess(rate_rps / servers), (Pool(1, law, delay_s=traffic.delay_s),)),)
+    if traffic.separable:
+        return (Stream(replica_arrivals(traffic, rate_rps, 1.0, servers), (Pool(1, law, delay_s=traffic.delay_s),)),)
     return (Stream(traffic.process(rate_rps), (Pool(servers, law, traffic.routing, traffic.delay_s),)),)

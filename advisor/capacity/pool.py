@@ -32,13 +32,13 @@ LARGEST_BATCH = 128
 SEARCH_CELLS = 160
 """Lattice cells while searching for a rate."""
 SEARCH_REQUESTS = 120_000
-MOST_SEARCH_REQUESTS = 400_000
+MOST_SEARCH_REQUESTS = 800_000
 SEARCH_REPLICATIONS = 4
 """Simulated requests per rate looked at; all rates and all pools share the random numbers, so that noise cancels."""
 SCANNED_LOADS = (0.1, 0.25, 0.45, 0.65, 0.82)
 """Loads looked at before the first crossing of the limit is narrowed down: behind a shared queue of batch servers the
 tail may fall before it grows."""
-POOL_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256)
 """Numbers of replicas for which the rate of a pool is found; between them it is interpolated per replica."""
 FIRST_LOAD = 0.85
 """Share of the highest rate where the search for an analytic capacity begins."""
@@ -151,7 +151,7 @@ def _analytic_rate(curve: ServiceCurve, max_batch: int, servers: int, question: 
     The tail grows with the rate, so its root is found by Brent's method on its logarithm.
     """
     full_s = float(curve.batch_time_s[max_batch - 1])
-    highest = HIGHEST_LOAD * servers * max_batch / full_s
+    highest = _highest_rps(curve, max_batch, servers, question.traffic)
     exact = choose(curve, max_batch, servers, question.traffic).exactness == "exact"
 
     def excess(rate: float, cells: int = SEARCH_CELLS) -> float:
@@ -187,7 +187,7 @@ def _promised(rate: float, excess: Callable[[float, int], float], *, exact: bool
 
 def _simulated_rate(curve: ServiceCurve, max_batch: int, servers: int, question: Question) -> tuple[float, bool]:
     """Crossing of the limits as the load grows, the first one behind a shared queue; whether saturation binds."""
-    highest = HIGHEST_LOAD * servers * max_batch / float(curve.batch_time_s[max_batch - 1])
+    highest = _highest_rps(curve, max_batch, servers, question.traffic)
 
     def excess(rate: float) -> float:
         needed = steady_requests(curve, max_batch, rate, servers=servers, traffic=question.traffic)
@@ -220,6 +220,11 @@ def _simulated_rate(curve: ServiceCurve, max_batch: int, servers: int, question:
     return OTHER_MARGIN * math.exp(float(crossing)), False
 
 
+def _highest_rps(curve: ServiceCurve, max_batch: int, servers: int, traffic: Traffic) -> float:
+    """Rate at which a pool is as busy as is promised at most; of periodic arrivals the highest, at that mean [1/s]."""
+    return HIGHEST_LOAD * servers * max_batch / float(curve.batch_time_s[max_batch - 1]) / traffic.mean_frac
+
+
 def _excess(tail: Callable[[float], float], limits: Limits) -> float:
     """Largest ln(P(T > limit) / (1 - percentile)) over the limits: above 0 when one is missed."""
     return max(math.log(max(tail(limit_s), 1e-12) / (1 - q)) for q, limit_s in limits)
@@ -246,7 +251,7 @@ def best_capacity(curve: ServiceCurve, servers: int, question: Question, *, at_l
     """
     best = Capacity(0.0, 1, stability_limited=False)
     for cap in reversed(batch_caps(curve, question.limits)):
-        bound = HIGHEST_LOAD * servers * cap / float(curve.batch_time_s[cap - 1])
+        bound = _highest_rps(curve, cap, servers, question.traffic)
         if bound <= max(best.rate_rps, at_least):
             continue
         found = cap_capacity(curve, cap, servers, question)

@@ -34,8 +34,8 @@ class BurstArrivals(Record):
 
     kind: Literal["bursts"]
     ratio: float = Field(gt=1, le=1000, description="rate in a burst over the rate between bursts")
-    burst_frac: float = Field(gt=0, lt=1, description="share of time in bursts, as a fraction")
-    burst_s: float = Field(gt=0, le=1e6, description="mean length of a burst [s]")
+    burst_frac: float = Field(ge=1e-6, lt=1, description="share of time in bursts, as a fraction")
+    burst_s: float = Field(ge=1e-4, le=1e6, description="mean length of a burst [s]")
 
 
 class SinusoidArrivals(Record):

@@ -2,7 +2,6 @@
 
 import datetime
 import hashlib
-import math
 
 from advisor import __version__
 from advisor.domain.evidence import Evidence
@@ -11,7 +10,7 @@ from advisor.domain.plan import EvidenceLine, FleetLine, Provenance
 from advisor.domain.profile import Profile
 from advisor.domain.trace import Trace
 from advisor.domain.workload import CallOrder, Routing, Scenario
-from advisor.planning.judge import MOST_REQUESTS
+from advisor.optimizer.solver import Solved
 from advisor.planning.market import Market, Setting
 from advisor.units import s_to_ms
 
@@ -21,8 +20,8 @@ ROUTING_WORDS: dict[Routing, str] = {
     "least_outstanding": "Each request goes to the replica with the fewest requests not yet answered",
     "central_queue": "All replicas of a machine type take their requests from one queue",
 }
-FEWEST_BURSTS = 200
-"""Below this many bursts in the longest simulation its percentiles depend on chance."""
+FEWEST_BEYOND = 30
+"""Requests of a trace beyond the percentile, below which the trace is called short."""
 CALL_ORDER_WORDS: dict[CallOrder, str] = {
     "independent": "Service times are independent of each other; stalls that come in series make the tail longer.",
     "as_measured": "Service times follow each other as in the profile, in blocks of successive calls.",
@@ -52,8 +51,8 @@ def warnings_of(
     for line in lines:
         sentences += _line_warnings(line, setting.catalog, by_id[line.profile_id])
     sentences += _precision_warning(lines, market)
-    sentences += _burst_warning(lines, market)
     if setting.trace is not None:
+        sentences += _short_trace_warning(setting.trace, setting.scenario)
         sentences += [f"Trace {setting.trace.name}: {warning}." for warning in setting.trace.warnings]
     return tuple(dict.fromkeys(sentences))
 
@@ -101,14 +100,15 @@ def _precision_warning(lines: tuple[FleetLine, ...], market: Market) -> list[str
     ]
 
 
-def _burst_warning(lines: tuple[FleetLine, ...], market: Market) -> list[str]:
-    """Bursts that are too long to be seen often enough."""
-    seen = MOST_REQUESTS / max(1.0, market.traffic.cycle_requests(sum(line.rate_rps for line in lines)))
-    if seen >= FEWEST_BURSTS:
+def _short_trace_warning(trace: Trace, scenario: Scenario) -> list[str]:
+    """A percentile that rests on a handful of requests."""
+    sla = scenario.workload.sla
+    beyond = trace.requests * (1 - sla.percentile)
+    if beyond >= FEWEST_BEYOND:
         return []
     return [
-        f"Bursts are so long that {MOST_REQUESTS:,} simulated requests see only {seen:.0f} of them: plan for the rate in "
-        "a burst as the peak instead."
+        f"Trace {trace.name} has {trace.requests:,} requests: {sla.label} rests on the {max(1, round(beyond))} slowest of them, "
+        "and another recording may say something else."
     ]
 
 
@@ -116,7 +116,7 @@ def assumptions_of(lines: tuple[FleetLine, ...], market: Market, scenario: Scena
     """Everything taken for granted, in sentences."""
     sentences = [
         market.traffic.reason,
-        f"{ROUTING_WORDS[scenario.routing]}; {_batching(scenario)}.",
+        f"{ROUTING_WORDS[scenario.routing]}; {_batching(scenario, lines)}.",
         CALL_ORDER_WORDS[scenario.call_order],
         "The response time is wait plus inference; network, pre- and post-processing are not in it unless the profile has them.",
         f"Demand is the traffic given plus {scenario.headroom_frac:.0%} headroom; no spare machine is planned for failures.",
@@ -132,7 +132,9 @@ def assumptions_of(lines: tuple[FleetLine, ...], market: Market, scenario: Scena
     return tuple(dict.fromkeys(sentences))
 
 
-def _batching(scenario: Scenario) -> str:
+def _batching(scenario: Scenario, lines: tuple[FleetLine, ...]) -> str:
+    if all(line.max_batch == 1 for line in lines):
+        return "a replica answers one request at a time"
     if scenario.batch_delay_s > 0:
         return (
             f"a replica that falls free waits up to {s_to_ms(scenario.batch_delay_s):g} ms for a full batch, "
@@ -171,7 +173,7 @@ def provenance_of(
     setting: Setting,
     *,
     today: datetime.date,
-    gap: float | None,
+    solved: Solved | None,
 ) -> Provenance:
     """Versions, hashes and dates that make the plan reproducible."""
     used = {candidate.profile_id for candidate in market.candidates} | {line.profile_id for line in lines}
@@ -185,6 +187,6 @@ def provenance_of(
         profile_hashes=hashes,
         oldest_price=min(dates, default=None),
         solver="scipy.optimize.milp (HiGHS)",
-        solver_status="optimal" if gap is not None else "not run",
-        mip_gap_frac=None if gap is None else round(gap, 12) if math.isfinite(gap) else None,
+        solver_status="not run" if solved is None else solved.status,
+        mip_gap_frac=None if solved is None else round(solved.gap_frac, 12),
     )

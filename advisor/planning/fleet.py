@@ -5,13 +5,12 @@ from collections.abc import Callable
 import numpy as np
 
 from advisor.capacity.curve import ServiceCurve
-from advisor.capacity.method import choose, response_time, steady_requests, streams_of
+from advisor.capacity.method import choose, replica_arrivals, response_time, steady_requests, streams_of
 from advisor.capacity.pool import SEARCH_REQUESTS, Question, cap_capacity
 from advisor.domain.plan import FleetLine
 from advisor.domain.workload import Workload
 from advisor.optimizer.solver import Solved
 from advisor.planning.market import Market, Setting
-from advisor.simulation.arrivals import PoissonProcess
 from advisor.simulation.engine import Pool
 from advisor.simulation.metrics import REPLICATIONS, Stream, simulate
 from advisor.units import usd_per_month
@@ -56,7 +55,7 @@ def fleet_lines(
                 capacity_high_rps=max(capacity, likely, high),
                 rate_rps=rate,
                 utilization=_utilization(slow, cap, rate, servers=servers, question=question),
-                saturation_frac=rate * float(slow.batch_time_s[cap - 1]) / cap / servers,
+                saturation_frac=rate * market.traffic.mean_frac * float(slow.batch_time_s[cap - 1]) / cap / servers,
                 replicas=candidate.replicas,
                 threads=candidate.threads,
                 max_batch=cap,
@@ -88,8 +87,8 @@ def fleet_streams(
 ) -> tuple[Stream, ...]:
     """A fleet as the simulator takes it, with its curves at some end of their interval.
 
-    Of independent replicas one stands for all of its line; else all lines share one stream of requests, split among
-    them at random, and the routing works within each.
+    Where one replica can stand for all of its line, each line is a stream; else all lines share one stream of requests,
+    split among them at random, and the routing works within each.
     """
     total = sum(line.rate_rps for line in lines)
     traffic = market.traffic
@@ -97,10 +96,10 @@ def fleet_streams(
         end(market.curves[line.profile_id, line.threads]).service_law(line.max_batch, traffic.call_order)
         for line in lines
     ]
-    if traffic.independent:
+    if traffic.separable:
         return tuple(
             Stream(
-                PoissonProcess(line.rate_rps / (line.count * line.replicas)),
+                replica_arrivals(traffic, total, line.rate_rps / total, line.count * line.replicas),
                 (Pool(1, law, delay_s=traffic.delay_s),),
                 weight=line.rate_rps / total,
             )

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.domain.plan import EvidenceLine, FleetLine, Infeasible, Rejection, Relaxation
 from advisor.domain.profile import Profile
 from advisor.domain.workload import Scenario, Sla, Workload
-from advisor.optimizer.solver import cheapest_fleet, most_served
+from advisor.optimizer.solver import Solved, cheapest_fleet, most_served
 from advisor.planning.evidence import evidence_of, provenance_of, warnings_of
 from advisor.planning.fleet import fleet_lines
 from advisor.planning.judge import Judged
@@ -143,7 +143,7 @@ def over_budget(
         overload_delay_s=_overload_delay_s(market, best_effort, demand_rps),
         provenance_lines=judged.lines,
         today=today,
-        gap=judged.solved.gap_frac,
+        solved=judged.solved,
     )
 
 
@@ -250,7 +250,7 @@ def _infeasible(
     best_effort: tuple[FleetLine, ...] = (),
     served_frac: float = 0.0,
     overload_delay_s: float | None = None,
-    gap: float | None = None,
+    solved: Solved | None = None,
     evidence: tuple[EvidenceLine, ...] = (),
 ) -> Infeasible:
     return Infeasible.model_validate(
@@ -273,6 +273,6 @@ def _infeasible(
             "warnings": notes,
             "rejections": market.rejections,
             "evidence": (*evidence_of(provenance_lines, setting.profiles, setting.trace), *evidence),
-            "provenance": provenance_of(provenance_lines, market, setting, today=today, gap=gap),
+            "provenance": provenance_of(provenance_lines, market, setting, today=today, solved=solved),
         }
     )

@@ -16,6 +16,8 @@ REQUESTS = 2_000_000
 """Requests that judge a fleet at first, at least."""
 MOST_REQUESTS = 8_000_000
 """Requests before the estimate itself decides: while the interval reaches the limit, twice as many follow."""
+JUDGE_STREAM = 1
+"""Stream of random numbers of the judge: not those of the search, which the fleet was fitted to."""
 ENLARGEMENT = 1.02
 """Factor on the capacity asked of the fleet after the simulator objects."""
 MOST_ENLARGEMENTS = 20
@@ -91,7 +93,7 @@ def _until_decided(setting: Setting, market: Market, lines: tuple[FleetLine, ...
 
     return simulate(
         fleet_streams(market, lines, ServiceCurve.at_slow_end),
-        seed=setting.scenario.seed,
+        seed=(setting.scenario.seed, JUDGE_STREAM),
         requests=fleet_requests(market, lines, REQUESTS),
         most_requests=MOST_REQUESTS,
         enough=decided,

@@ -9,7 +9,7 @@ import numpy as np
 from advisor.capacity.candidates import Missed, Served, device_answers, device_names, fitting_profiles, judge, very_type
 from advisor.capacity.curve import ServiceCurve, service_curves
 from advisor.capacity.pool import Cache, Question, idle_percentile_s
-from advisor.capacity.traffic import Traffic, resolve_traffic
+from advisor.capacity.traffic import Traffic, burst_peak_frac, resolve_traffic
 from advisor.domain.machine import Catalog, Offer
 from advisor.domain.plan import Candidate, Rejection
 from advisor.domain.profile import Profile
@@ -57,8 +57,10 @@ class Setting:
 
     @property
     def demand_rps(self) -> float:
-        """Traffic planned for, with headroom [1/s]."""
-        return self.scenario.workload.arrival_rate_rps * (1 + self.scenario.headroom_frac)
+        """Traffic planned for, with headroom; in bursts that last, their rate [1/s]."""
+        workload = self.scenario.workload
+        peak = burst_peak_frac(workload.arrivals, workload.arrival_rate_rps)
+        return peak * workload.arrival_rate_rps * (1 + self.scenario.headroom_frac)
 
     def question(self, workload: Workload, traffic: Traffic) -> Question:
         """What capacities are asked for."""
@@ -170,7 +172,12 @@ def build_market(setting: Setting, workload: Workload) -> Market:
     fitting = fitting_profiles(workload, setting.profiles)
     devices = {profile.profile_id: device_names(profile, catalog) & wanted for profile in fitting}
     curves = {profile.profile_id: service_curves(profile) for profile in fitting}
-    traffic = resolve_traffic(setting.scenario, setting.trace, _service_times(curves, devices, workload))
+    traffic = resolve_traffic(
+        setting.scenario,
+        setting.trace,
+        _service_times(curves, devices, workload),
+        demand_rps=setting.demand_rps,
+    )
     question = setting.question(workload, traffic)
     answers = device_answers(
         curves,

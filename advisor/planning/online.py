@@ -73,5 +73,5 @@ def plan_online(setting: Setting, notes: tuple[str, ...], *, today: datetime.dat
         assumptions=assumptions_of(judged.lines, market, scenario),
         rejections=market.rejections,
         evidence=evidence_of(judged.lines, setting.profiles, setting.trace),
-        provenance=provenance_of(judged.lines, market, setting, today=today, gap=judged.solved.gap_frac),
+        provenance=provenance_of(judged.lines, market, setting, today=today, solved=judged.solved),
     )

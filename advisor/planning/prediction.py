@@ -19,6 +19,8 @@ PERCENTILE_RTOL = 1e-4
 REQUESTS = 500_000
 MOST_REQUESTS = 4_000_000
 """Requests of a simulated prediction at first, and at most while its interval is wide."""
+PREDICTION_STREAM = 2
+"""Stream of random numbers of the prediction."""
 POINTS = 32
 """Points of the distribution shown."""
 POINT_CELLS = 160
@@ -117,7 +119,7 @@ def _simulated(
 
     return simulate(
         fleet_streams(market, lines, end),
-        seed=setting.scenario.seed + 1,
+        seed=(setting.scenario.seed, PREDICTION_STREAM),
         requests=fleet_requests(market, lines, REQUESTS),
         most_requests=MOST_REQUESTS,
         enough=narrow,

@@ -1,16 +1,20 @@
 """What a better router would save."""
 
 import math
+from dataclasses import replace
 
+from advisor.capacity.method import steady_requests
 from advisor.domain.plan import FleetLine, RoutingGain
 from advisor.domain.workload import Routing, Workload
 from advisor.planning.market import Market, Setting
 from advisor.simulation.engine import Pool
-from advisor.simulation.metrics import Simulated, Stream, simulate
+from advisor.simulation.metrics import REPLICATIONS, Simulated, Stream, simulate
 from advisor.units import usd_per_month
 
-REQUESTS = 400_000
-"""Requests per size of pool looked at."""
+REQUESTS, MOST_REQUESTS = 400_000, 8_000_000
+"""Requests per size of pool looked at, at least and at most."""
+ROUTING_STREAM = 3
+"""Stream of random numbers, beside those of search, judge and prediction."""
 BETTER: tuple[Routing, ...] = ("least_outstanding", "central_queue")
 """Routings that are looked at, the one that is easier to have first."""
 
@@ -49,21 +53,20 @@ def _fewest(
     setting: Setting, market: Market, line: FleetLine, routing: Routing, workload: Workload
 ) -> tuple[int, Simulated] | None:
     """Fewest machines, fewer than the line has, whose simulated percentiles are surely within the limits."""
-    law = (
-        market.curves[line.profile_id, line.threads]
-        .at_slow_end()
-        .service_law(line.max_batch, market.traffic.call_order)
-    )
+    curve = market.curves[line.profile_id, line.threads].at_slow_end()
+    law = curve.service_law(line.max_batch, market.traffic.call_order)
     least = line.saturation_frac * line.count
     low, high = max(1, math.ceil(least * 1.02)), line.count
     best: tuple[int, Simulated] | None = None
     while low < high:
         middle = (low + high) // 2
         pool = Pool(middle * line.replicas, law, routing, market.traffic.delay_s)
+        traffic = replace(market.traffic, routing=routing)
+        needed = steady_requests(curve, line.max_batch, line.rate_rps, servers=middle * line.replicas, traffic=traffic)
         result = simulate(
-            (Stream(market.traffic.process(line.rate_rps), (pool,)),),
-            seed=setting.scenario.seed,
-            requests=REQUESTS,
+            (Stream(traffic.process(line.rate_rps), (pool,)),),
+            seed=(setting.scenario.seed, ROUTING_STREAM),
+            requests=int(min(MOST_REQUESTS, max(REQUESTS, REPLICATIONS * needed))),
             most_requests=REQUESTS,
             enough=lambda _result: True,
             executor=setting.executor,

@@ -24,11 +24,12 @@ def traffic_answer(setting: Setting, market: Market, judged: Judged, workload: W
     if shape == "poisson":
         return TrafficAnswer(shape=shape, reason=reason, period_s=_over_the_period(market, judged, workload))
     setting.progress("asking what Poisson arrivals would have needed")
-    calm = workload.model_copy(update={"arrivals": PoissonArrivals()})
+    mean_rps = workload.arrival_rate_rps * market.traffic.mean_frac
+    calm = workload.model_copy(update={"arrivals": PoissonArrivals(), "arrival_rate_rps": mean_rps})
     calm_market = build_market(
         replace(setting, scenario=setting.scenario.model_copy(update={"workload": calm}), trace=None), calm
     )
-    solved = cheapest_fleet(calm_market.program, setting.demand_rps)
+    solved = cheapest_fleet(calm_market.program, setting.demand_rps * market.traffic.mean_frac)
     return TrafficAnswer(
         shape=shape,
         reason=reason,

@@ -157,7 +157,12 @@ def why(plan: Plan) -> tuple[str, ...]:
     """Reasons for the fleet, line by line, then proof, traffic, method, break-even and routing."""
     sentences = [_line_reason(line) for line in plan.fleet]
     gap = plan.provenance.mip_gap_frac
-    proof = "proven cheapest" if gap is not None and gap < 1e-6 else f"within {gap or 0:.2%} of the cheapest"
+    status = plan.provenance.solver_status
+    if status == "optimal":
+        proof = "proven cheapest" if gap is not None and gap < 1e-6 else f"within {gap or 0:.2%} of the cheapest"
+    else:
+        proof = f"the cheapest found, within {gap or 0:.2%} of the best among the numbers of machines looked at"
+        proof += ", when the solver's time was up" if "time" in status else ""
     enlarged = (
         f" for a capacity of {rate(plan.asked_rps)}, raised because the simulator objected to less"
         if plan.asked_rps > plan.demand_rps
@@ -206,13 +211,18 @@ def method_sentence(plan: Plan) -> str:
         case "exact":
             found = f"The response time is computed exactly for the service times given ({method.model})"
         case "approximation":
-            found = f"The response time is approximated ({method.model}); p99 is within {method.error_frac:.0%} of simulation"
+            found = f"The response time is approximated ({method.model}); up to 90 % load p99 is within {method.error_frac:.0%} of simulation"
         case "simulated":
             found = (
                 f"The response time is simulated, to ±{method.error_frac:.1%} with 95 % confidence, "
                 "apart from the simulation that judges the fleet"
             )
-    return f"{found}: {method.reason}."
+    replayed = (
+        " The interval covers chance in service and routing, not what another recording would have brought."
+        if plan.traffic.shape == "replay"
+        else ""
+    )
+    return f"{found}: {method.reason}.{replayed}"
 
 
 def traffic_sentence(plan: Plan) -> str:
@@ -277,11 +287,15 @@ def _machines(count: int) -> str:
 
 def _line_reason(line: FleetLine) -> str:
     copies = "one replica" if line.replicas == 1 else f"{line.replicas} replicas"
-    threads = f" of {line.threads} threads" if line.threads else ""
-    takes = "it takes" if line.count == 1 else f"{line.count} of them take"
+    threads = f" of {line.threads} thread{'' if line.threads == 1 else 's'}" if line.threads else ""
+    machine = f"{line.label} with {copies}{threads} and batches up to {line.max_batch}"
+    if line.count == 1:
+        sustains = f"One {machine} sustains {rate(line.capacity_rps)} under the limit; it takes"
+    else:
+        each = rate(line.capacity_rps / line.count)
+        sustains = f"{line.count}× {machine} sustain {rate(line.capacity_rps)} together under the limit, {each} each; they take"
     return (
-        f"One {line.label} with {copies}{threads} and batches up to {line.max_batch} sustains {rate(line.capacity_rps / line.count)} "
-        f"under the limit; {takes} {rate(line.rate_rps)}, {line.rate_rps / line.capacity_rps:.0%} of what is possible, "
+        f"{sustains} {rate(line.rate_rps)}, {line.rate_rps / line.capacity_rps:.0%} of what is possible, "
         f"at {line.saturation_frac:.0%} of saturation."
     )
 

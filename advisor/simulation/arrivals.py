@@ -52,27 +52,45 @@ class PoissonProcess:
 
 @dataclass(frozen=True)
 class RenewalProcess:
-    """Independent gaps from a mixture of Erlang laws: with probability w_i a sum of k_i exponentials of rate ν_i·λ.
+    """Independent gaps from a mixture of Erlang laws, or what is left of them when a router takes only some requests.
+
+    A gap is, with probability w_i, a sum of k_i exponentials of rate ν_i. Of the requests each is kept with probability
+    p, and of those each c-th: the gap between two that are left is a sum of as many gaps as lie between them.
 
     Attributes
     ----------
     rate_rps
-        λ [1/s].
+        Rate of the requests that are left [1/s].
     weights, stages, rates
-        w_i, k_i and ν_i, with Σ w_i k_i/ν_i = 1: the law of a gap of mean 1.
+        w_i, k_i and ν_i, with Σ w_i k_i/ν_i = 1.
+    keep_frac
+        p: chance that a random split gives a request to this replica.
+    every
+        c: replicas that take requests in turn.
     """
 
     rate_rps: float
     weights: Array
     stages: NDArray[np.int64]
     rates: Array
+    keep_frac: float = 1.0
+    every: int = 1
 
     def times(self, requests: int, rng: np.random.Generator) -> tuple[Array, int]:
-        """Cumulated gaps of the mixture; the phase at the start is forgotten in the warm-up."""
+        """Cumulated gaps; the phase at the start is forgotten in the warm-up."""
         total, warm = _with_warm_up(requests)
-        branch = np.minimum(np.searchsorted(np.cumsum(self.weights), rng.random(total)), self.weights.size - 1)
-        gaps = rng.standard_gamma(self.stages[branch].astype(float)) / self.rates[branch]
-        return np.cumsum(gaps) / self.rate_rps, warm
+        summed = np.full(total, self.every)
+        if self.keep_frac < 1:
+            summed = summed + rng.negative_binomial(self.every, self.keep_frac, total)
+        gaps = np.zeros(total)
+        left, chance = summed, 1.0
+        for weight, stages, rate in zip(self.weights, self.stages, self.rates, strict=True):
+            share = min(1.0, float(weight) / chance)
+            mine = left if share == 1 else rng.binomial(left, share)
+            gaps += rng.standard_gamma(float(stages) * mine) / rate
+            left, chance = left - mine, max(chance - float(weight), 1e-300)
+        scale = self.keep_frac / self.every / self.rate_rps
+        return np.cumsum(gaps) * scale, warm
 
 
 @dataclass(frozen=True)
@@ -85,29 +103,33 @@ class BurstProcess:
         Rates in the two states [1/s].
     calm_s, burst_s
         Mean lengths of stays in them [s], exponential.
+    every
+        Only each so-manieth request is left: those of one of so many replicas that take them in turn.
     """
 
     calm_rps: float
     burst_rps: float
     calm_s: float
     burst_s: float
+    every: int = 1
 
     @property
     def rate_rps(self) -> float:
         """Mean rate: that of the states, weighted with the time spent in each [1/s]."""
-        return (self.calm_rps * self.calm_s + self.burst_rps * self.burst_s) / (self.calm_s + self.burst_s)
+        both = self.calm_rps * self.calm_s + self.burst_rps * self.burst_s
+        return both / (self.calm_s + self.burst_s) / self.every
 
     def times(self, requests: int, rng: np.random.Generator) -> tuple[Array, int]:
         """Stays in alternation, from a state drawn by its share of time; then the change of time."""
         total, warm = _with_warm_up(requests)
         cycle_s = self.calm_s + self.burst_s
         first = int(rng.random() * cycle_s >= self.calm_s)
-        unit = np.cumsum(rng.standard_exponential(total))
+        unit = np.cumsum(rng.standard_gamma(float(self.every), total))
         means = np.array([self.calm_s, self.burst_s])
         rates = np.array([self.calm_rps, self.burst_rps])
         edges, expected = np.zeros(1), np.zeros(1)
         while expected[-1] < unit[-1]:
-            lacking = (unit[-1] - expected[-1]) / (self.rate_rps * cycle_s)
+            lacking = (unit[-1] - expected[-1]) / (self.rate_rps * self.every * cycle_s)
             states = (first + np.arange(2 * math.ceil(1.1 * lacking + 4))) % 2
             stays = rng.standard_exponential(states.size) * means[states]
             edges = np.append(edges, edges[-1] + np.cumsum(stays))
@@ -125,15 +147,18 @@ class PeriodicProcess:
         Rate in each slot of the period [1/s].
     slot_s
         Length of a slot [s].
+    every
+        Only each so-manieth request is left: those of one of so many replicas that take them in turn.
     """
 
     rates_rps: Array
     slot_s: float
+    every: int = 1
 
     @property
     def rate_rps(self) -> float:
         """Mean over the period [1/s]."""
-        return float(self.rates_rps.mean())
+        return float(self.rates_rps.mean()) / self.every
 
     @property
     def period_s(self) -> float:
@@ -145,15 +170,16 @@ class PeriodicProcess:
         edges = np.arange(self.rates_rps.size + 1) * self.slot_s
         expected = np.append(0.0, np.cumsum(self.rates_rps) * self.slot_s)
         each = float(expected[-1])
-        periods = max(1, math.ceil(requests / each))
-        warm_periods = max(periods * WARM_UP_FRAC / (1 - WARM_UP_FRAC), min(1.0, requests / each))
+        periods = max(1, math.ceil(requests * self.every / each))
+        warm_periods = max(periods * WARM_UP_FRAC / (1 - WARM_UP_FRAC), min(1.0, requests * self.every / each))
         start = rng.random() * self.period_s
         low = float(np.interp(start, edges, expected))
         end = start + (periods + warm_periods) * self.period_s
         whole, rest = divmod(end, self.period_s)
         high = whole * each + float(np.interp(rest, edges, expected))
-        # Given their number, the arrivals of a Poisson process are uniform on the changed time.
-        unit = np.sort(rng.uniform(low, high, rng.poisson(high - low)))
+        mean = (high - low) / self.every
+        unit = low + np.cumsum(rng.standard_gamma(float(self.every), math.ceil(mean + 8 * math.sqrt(mean) + 20)))
+        unit = unit[unit < high]
         earlier = np.floor(unit / each)
         times = earlier * self.period_s + np.interp(unit - earlier * each, expected, edges) - start
         return times, int(np.searchsorted(times, warm_periods * self.period_s))

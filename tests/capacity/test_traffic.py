@@ -5,18 +5,23 @@ import pytest
 
 from advisor.capacity.curve import service_curves
 from advisor.capacity.method import choose, response_time, streams_of
-from advisor.capacity.traffic import Traffic, resolve_traffic
+from advisor.capacity.pool import Question, cap_capacity
+from advisor.capacity.traffic import Traffic, burst_peak_frac, resolve_traffic
 from advisor.domain.trace import Trace
+from advisor.domain.workload import BurstArrivals
 from advisor.errors import InputError
 from advisor.queueing.renewal import renewal_law
+from advisor.simulation.engine import Pool
+from advisor.simulation.metrics import Stream, simulate
 from tests.conftest import gpu_profile, question
 
 TIMES_S = (0.01, 0.05)
+RATE_RPS = 20.0
 
 
-def resolve(arrivals, trace=None, times=TIMES_S):
+def resolve(arrivals, trace=None, times=TIMES_S, demand_rps=None):
     """Traffic of a question with these arrivals."""
-    return resolve_traffic(question(arrivals=arrivals), trace, times)
+    return resolve_traffic(question(arrivals=arrivals), trace, times, demand_rps=demand_rps or RATE_RPS)
 
 
 def curve(p99_over_mean=None):
@@ -152,9 +157,82 @@ def test_service_more_variable_than_exponential_is_simulated():
     assert found.exactness == "simulated"
 
 
-def test_of_independent_replicas_one_is_simulated():
-    """Behind a random router with Poisson arrivals one replica stands for all; else the whole pool is simulated."""
-    alone = streams_of(curve(), 4, 800.0, servers=8, traffic=Traffic())
-    together = streams_of(curve(), 4, 800.0, servers=8, traffic=Traffic("round_robin"))
-    assert (alone[0].arrivals.rate_rps, alone[0].pools[0].servers) == (100.0, 1)
+SHAPES = {
+    "poisson": {},
+    "renewal": {"shape": "renewal", "law": renewal_law(4.0)},
+    "even": {"shape": "renewal", "law": renewal_law(0.3)},
+    "bursts": {"shape": "bursts", "bursts": (5.0, 0.2, 0.1)},
+    "periodic": {"shape": "periodic", "pattern": (1.0, 0.5, 0.1, 0.4), "slot_s": 0.5},
+}
+
+
+@pytest.mark.parametrize("routing", ["random", "round_robin"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_one_replica_stands_for_all(routing, shape):
+    """A random split, and taking turns, give one replica the same response times as the whole pool."""
+    traffic = Traffic(routing, **SHAPES[shape])
+    alone = streams_of(curve(1.3), 4, 700.0, servers=6, traffic=traffic)
+    whole = (Stream(traffic.process(700.0), (Pool(6, curve(1.3).service_law(4), routing),)),)
+    assert (alone[0].pools[0].servers, traffic.separable) == (1, True)
+    assert alone[0].arrivals.rate_rps == pytest.approx(whole[0].arrivals.rate_rps / 6)
+    found = [
+        simulate(streams, seed=seed, requests=1_000_000, most_requests=1, enough=lambda _: True)
+        for seed, streams in enumerate((alone, whole))
+    ]
+    for q in (0.5, 0.99):
+        one, all_of_them = (result.percentile(q) for result in found)
+        assert abs(one.value_s - all_of_them.value_s) < 1.5 * (one.ci95_s + all_of_them.ci95_s)
+    assert found[0].mean_batch == pytest.approx(found[1].mean_batch, rel=0.02)
+
+
+@pytest.mark.parametrize("routing", ["least_outstanding", "central_queue"])
+def test_replicas_that_know_of_each_other_are_simulated_together(routing):
+    """Where the queues decide, the whole pool is simulated; a recording is always split as a whole."""
+    together = streams_of(curve(), 4, 800.0, servers=8, traffic=Traffic(routing))
     assert (together[0].arrivals.rate_rps, together[0].pools[0].servers) == (800.0, 8)
+    replay = Traffic(shape="replay", recorded=recorded(np.arange(200.0)))
+    assert streams_of(curve(), 4, 800.0, servers=8, traffic=replay)[0].pools[0].servers == 8
+
+
+def test_a_trace_is_judged_at_the_speed_at_which_it_is_replayed():
+    """Slow bursts are seen once the recording is sped up so that a burst lasts only some services."""
+    rng = np.random.default_rng(2)
+    counts = [2500, 500] * 10
+    slow = recorded(np.concatenate([500 * k + rng.uniform(0, 500, count) for k, count in enumerate(counts)]))
+    asked = {"kind": "trace", "file": "log.csv"}
+    assert resolve(asked, slow, (1e-4, 1e-4), slow.rate_rps).shape != "replay"
+    assert resolve(asked, slow, (1e-4, 1e-4), 1e5 * slow.rate_rps).shape == "replay"
+
+
+def test_even_time_stamps_on_a_grid_are_not_taken_for_uneven_gaps():
+    """Even requests whose stamps are rounded to seconds are planned for as Poisson arrivals, the safe side."""
+    grid = recorded(np.floor(np.arange(20_000) / 10.0))
+    assert resolve({"kind": "trace", "file": "log.csv"}, grid, (0.05, 0.1), grid.rate_rps).shape == "poisson"
+
+
+def test_one_long_pause_is_replayed():
+    """Gaps more uneven than any model's are replayed."""
+    rng = np.random.default_rng(4)
+    times = np.cumsum(rng.exponential(1.0, 20_000))
+    times[10_000:] += 100_000
+    found = resolve({"kind": "trace", "file": "log.csv"}, recorded(times), (1e-3, 1e-3), 1.0)
+    assert found.shape == "replay"
+
+
+def test_bursts_that_last_are_planned_for_at_their_rate():
+    """Bursts of hours are too few in any simulation: the fleet is sized for the rate in one."""
+    long = BurstArrivals(kind="bursts", ratio=50.0, burst_frac=0.005, burst_s=50_000.0)
+    assert burst_peak_frac(long, 200.0) == pytest.approx(50 / (1 - 0.005 + 0.005 * 50))
+    assert burst_peak_frac(long.model_copy(update={"burst_s": 1.0}), 200.0) == 1.0
+    found = resolve_traffic(
+        question(rate=200.0, arrivals=long.model_dump(), p99_ms=100.0), None, TIMES_S, demand_rps=8000.0
+    )
+    assert (found.shape, "as if it never ended" in found.reason) == ("poisson", True)
+
+
+def test_the_rate_of_periodic_arrivals_is_a_peak_and_their_load_a_mean():
+    """Servers of a fast swing are busy for its mean rate, so its peak may exceed what they could sustain."""
+    traffic = Traffic(**SHAPES["periodic"])
+    assert traffic.mean_frac == pytest.approx(0.5)
+    found = cap_capacity(curve(), 4, 1, Question(((0.99, 5.0),), traffic))
+    assert found.rate_rps > 1.5 * 4 / 0.016
