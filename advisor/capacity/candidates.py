@@ -188,6 +188,8 @@ def _best_of(pairs: list[tuple[ServiceCurve, Profile]], question: Question, dema
         return best
     most = math.ceil(RANGE_OF_DEMAND * demand_rps * servers / best.capacity.rate_rps)
     rates = pool_rates(best.curve.at_slow_end(), best.capacity.max_batch, most, question)
+    if rates[-1][1] == 0:
+        return missed
     return replace(best, pool_rps=rates)
 
 

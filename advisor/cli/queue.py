@@ -18,12 +18,14 @@ from advisor.units import ms_to_s
 
 HIGHEST_LOAD = 0.999
 LARGEST_SCV = 100.0
+MOST_SERVERS = 10_000
+"""Servers of one queue: with very regular arrivals the models take a second here, and in proportion to the number."""
 MOST_ERLANGS = 2000.0
 """Offered load up to which the number of servers is looked for: beyond, the models take seconds per number."""
 
 Rate = Annotated[float, typer.Option(min=0.0, help="requests per second")]
-Service = Annotated[float, typer.Option("--service-ms", min=0.0, help="mean service time [ms]")]
-Servers = Annotated[int, typer.Option(min=1, help="servers that share one queue")]
+Service = Annotated[float, typer.Option("--service-ms", min=0.0, help="mean service time in ms")]
+Servers = Annotated[int, typer.Option(min=1, help=f"servers that share one queue, at most {MOST_SERVERS:,}")]
 Scv = Annotated[
     float,
     typer.Option(
@@ -34,10 +36,10 @@ Scv = Annotated[
 ArrivalScv = Annotated[
     float, typer.Option(help="squared coefficient of variation of the time between arrivals: 1 Poisson, above 1 bursts")
 ]
-Limit = Annotated[float | None, typer.Option("--limit-ms", help="limit of the percentile [ms]: how many servers?")]
+Limit = Annotated[float | None, typer.Option("--limit-ms", help="limit of the percentile in ms: how many servers?")]
 WaitLimit = Annotated[
     float | None,
-    typer.Option("--wait-limit-ms", help="limit of the wait alone [ms], for Poisson arrivals and exponential service"),
+    typer.Option("--wait-limit-ms", help="limit of the wait alone in ms, for Poisson arrivals and exponential service"),
 ]
 Percentile = Annotated[float, typer.Option(help="percentile that the limits are for")]
 
@@ -55,7 +57,8 @@ def queue(
 ) -> None:
     """Response time without batching: exact for one server and for SCV 0 and 1, else an approximation."""
     service_s = ms_to_s(service_ms)
-    _check(rate, service_s, scv=scv, arrival_scv=arrival_scv, percentile=percentile)
+    _check(rate, service_s, servers, scv=scv, arrival_scv=arrival_scv)
+    _check_limits(limit_ms, wait_limit_ms, percentile)
     if HIGHEST_LOAD < rate * service_s / servers < 1:
         raise InputError("--rate", rate, f"a load of at most {HIGHEST_LOAD:.1%}: nearer to 1 no figure is reliable")
     model = partial(_model, rate, service_s, scv=scv, arrival_scv=arrival_scv)
@@ -84,13 +87,22 @@ def queue(
         raise typer.Exit(3)
 
 
-def _check(rate_rps: float, service_s: float, *, scv: float, arrival_scv: float, percentile: float) -> None:
+def _check(rate_rps: float, service_s: float, servers: int, *, scv: float, arrival_scv: float) -> None:
     if not (0 < rate_rps < 1e9 and 0 < service_s < 1e6):
         raise InputError("--rate and --service-ms", f"{rate_rps:g}/s and {service_s:g} s", "finite numbers above 0")
+    if not 1 <= servers <= MOST_SERVERS:
+        raise InputError("--servers", servers, f"a whole number from 1 to {MOST_SERVERS:,}")
     if not 0 <= scv <= LARGEST_SCV:
         raise InputError("--scv", scv, f"a number from 0 to {LARGEST_SCV:g}")
     if not LOWEST_SCV <= arrival_scv <= HIGHEST_SCV:
         raise InputError("--arrival-scv", arrival_scv, f"a number from {LOWEST_SCV:g} to {HIGHEST_SCV:g}")
+
+
+def _check_limits(limit_ms: float | None, wait_limit_ms: float | None, percentile: float) -> None:
+    if limit_ms is not None and not 0 < limit_ms < math.inf:
+        raise InputError("--limit-ms", limit_ms, "a finite number above 0")
+    if wait_limit_ms is not None and not 0 <= wait_limit_ms < math.inf:
+        raise InputError("--wait-limit-ms", wait_limit_ms, "a finite number of at least 0")
     if not 0 < percentile < 100:
         raise InputError("--percentile", percentile, "a number above 0 and below 100")
 

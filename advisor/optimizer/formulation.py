@@ -9,6 +9,7 @@ capacity keeps every machine within its own: the covering row is linear and exac
 arrivals, machines of one offer help each other, and r_o is a table.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +27,8 @@ class Pooling:
     machines
         Increasing numbers of machines at which the rates are known, from 1; shape (G,).
     rates_rps
-        Rates [1/s]; shape (offers, G). Between the numbers the rate per machine is linear in the logarithm of their
-        number; beyond the last it stays.
+        Rates [1/s]; shape (offers, G). Between two of the numbers the rate per machine is the smaller of theirs, so
+        that no pool is promised more than its neighbors in the table sustain per machine; beyond the last it stays.
     """
 
     machines: NDArray[np.int64]
@@ -77,13 +78,16 @@ class CoveringProgram:
         >>> pooled = Pooling(np.array([1, 4]), np.array([[10.0, 60.0]]))
         >>> program = CoveringProgram(np.ones(1), np.array([10.0]), np.ones(1), pooled)
         >>> program.rates(0, np.array([0, 1, 2, 4, 8])).tolist()
-        [0.0, 10.0, 25.0, 60.0, 120.0]
+        [0.0, 10.0, 20.0, 60.0, 120.0]
         """
         if self.pooling is None:
             together: Array = machines * self.capacity_rps[offer]
             return together
-        known = self.pooling.rates_rps[offer] / self.pooling.machines
-        each: Array = np.interp(np.log(np.maximum(machines, 1)), np.log(self.pooling.machines), known)
+        table = self.pooling.machines
+        known = self.pooling.rates_rps[offer] / table
+        before = np.maximum(np.searchsorted(table, machines, side="right") - 1, 0)
+        after = np.minimum(np.searchsorted(table, machines), table.size - 1)
+        each: Array = np.minimum(known[before], known[after])
         return machines * each
 
     def total_rps(self, counts: NDArray[np.int64]) -> float:
@@ -91,13 +95,32 @@ class CoveringProgram:
         return float(sum(self.rates(int(offer), counts[offer : offer + 1])[0] for offer in np.flatnonzero(counts)))
 
     def least_count(self, offer: int, rate_rps: float) -> int:
-        """Machines of one offer that a rate needs."""
-        if self.pooling is None:
-            return int(np.ceil(rate_rps / self.capacity_rps[offer] * (1 - 1e-12)))
-        enough = np.flatnonzero(self.pooling.rates_rps[offer] >= rate_rps)
-        most = self.pooling.machines[enough[0]] if enough.size else np.ceil(rate_rps / self.rate_each[offer])
-        numbers = np.arange(1, int(most) + 1)
-        return int(numbers[np.argmax(self.rates(offer, numbers) >= rate_rps * (1 - 1e-12))])
+        """Machines of one offer that a rate needs.
+
+        Raises
+        ------
+        ValueError
+            When no number of them sustains it.
+
+        Examples
+        --------
+        >>> pooled = Pooling(np.array([1, 4]), np.array([[10.0, 60.0]]))
+        >>> program = CoveringProgram(np.ones(1), np.array([10.0]), np.ones(1), pooled)
+        >>> [program.least_count(0, rate) for rate in (25.0, 60.0, 1.5e9)]
+        [3, 4, 100000000]
+        """
+        last = 0
+        if self.pooling is not None:
+            last = int(self.pooling.machines[-1])
+            enough = self.rates(offer, np.arange(1, last + 1)) >= rate_rps * (1 - 1e-12)
+            if enough.any():
+                return int(np.argmax(enough)) + 1
+        each = float(self.rate_each[offer])
+        if each <= 0:
+            raise ValueError(
+                f"rate of one machine of offer {offer} is {each:g}/s; allowed: above 0 to reach {rate_rps:g}/s"
+            )
+        return max(last + 1, math.ceil(rate_rps / each * (1 - 1e-12)))
 
 
 def undominated(program: CoveringProgram) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import gammainc, gammaincc
+from scipy.special import gammainc, gammaincc, logsumexp
 
 from advisor.queueing.exact import lattice_pmf
 from advisor.queueing.response import ResponseTime, overloaded
@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 LOWEST_SCV, HIGHEST_SCV = 0.02, 100.0
 """Range of the interarrival SCV: 50 Erlang phases below, a slow phase of a hundred mean intervals above."""
 
+NO_WAIT_LOG = -45.0
+"""Logarithm of a probability that is lost in the rounding of those it would be added to."""
 _LARGEST_LATTICE = 2**18
 """Points beyond which a finer lattice costs more than the model error it removes."""
 
@@ -70,14 +72,22 @@ class RenewalLaw:
                 total += w * (k / r * gammaincc(k + 1, r * x) - x * gammaincc(k, r * x))
         return total
 
-    def transform(self, s: float) -> float:
-        """Laplace-Stieltjes transform E e^{-sA} = Σ w (r/(r+s))^k."""
-        return float(self.weights @ (self.rates / (self.rates + s)) ** self.stages)
+    def log_transform(self, s: float) -> float:
+        """ln E e^{-sA}, the transform being Σ w (r/(r+s))^k; in logarithms, since it is tiny at light load."""
+        terms = self._log_terms(s)
+        return float(logsumexp(terms))
 
     def mean_under_tilt(self, s: float) -> float:
         """E[A e^{-sA}] / E e^{-sA}: the mean interval when long ones count less."""
-        terms = self.weights * (self.rates / (self.rates + s)) ** self.stages
-        return float(terms @ (self.stages / (self.rates + s))) / float(terms.sum())
+        terms = self._log_terms(s)
+        shares = np.exp(terms - terms.max())
+        return float(shares @ (self.stages / (self.rates + s))) / float(shares.sum())
+
+    def _log_terms(self, s: float) -> Array:
+        """Logarithms of w (r/(r+s))^k; a weight of 0 gives -∞."""
+        with np.errstate(divide="ignore"):
+            terms: Array = np.log(self.weights) + self.stages * (np.log(self.rates) - np.log(self.rates + s))
+        return terms
 
     def lattice(self, mean_s: float, step_s: float, size: int) -> Array:
         """Put the law on the lattice 0, h, 2h, … so that its mean is kept; what lies beyond goes to the end.
@@ -318,6 +328,9 @@ def cyclic_wait(arrival_rate_rps: float, law: RenewalLaw, service_time_s: float,
     """
     mean = 1 / arrival_rate_rps
     tilt, decay = _tilt(law, service_time_s / mean, servers)
+    # Chernoff: P(D > ΣA) is below the exponential of this. Where that is below what a float tells from 0 nobody waits.
+    if tilt * service_time_s / mean + servers * law.log_transform(tilt) < NO_WAIT_LOG:
+        return LatticeWait(service_time_s, np.array([1.0, 0.0]), 0.0)
     slowest = 40 * mean / (float(law.rates.min()) + tilt)
     span = max(32 * mean / min(tilt, decay - tilt), 3 * service_time_s + slowest)
     cells = 2**14
@@ -349,7 +362,7 @@ def _tilt(law: RenewalLaw, service: float, servers: int) -> tuple[float, float]:
         return service - servers * law.mean_under_tilt(theta)
 
     def cumulant(theta: float) -> float:
-        return theta * service + servers * math.log(law.transform(theta))
+        return theta * service + servers * law.log_transform(theta)
 
     high = 1.0
     while slope(high) < 0:

@@ -22,8 +22,6 @@ from advisor.simulation.service import ServiceLaw, draw
 Array = NDArray[np.float64]
 
 ROUTINGS = ("central_queue", "random", "round_robin", "least_outstanding")
-MOST_SERVERS = 2**16
-"""Servers of one pool, at most."""
 
 
 @njit(cache=True, nogil=True)
@@ -282,8 +280,9 @@ def run_pool(pool: Pool, arrivals: Array, service_rng: np.random.Generator, rout
         server = np.arange(arrivals.size, dtype=np.int64) % pool.servers
     else:
         server = router_rng.integers(pool.servers, size=arrivals.size)
-    # Neither looks at the queues, so each server can be followed by itself; a sort of small integers is linear in time.
-    order = np.argsort(server.astype(np.uint16), kind="stable")
+    # Neither looks at the queues, so each server can be followed by itself; a sort of integers of at most 16 bits is
+    # linear in time.
+    order = np.argsort(server.astype(np.min_scalar_type(pool.servers - 1)), kind="stable")
     ends = np.cumsum(np.bincount(server, minlength=pool.servers))
     found, batches, busy_s = _separate_queues(arrivals[order], ends, largest, pool.delay_s, law, service_rng)
     response = np.empty(arrivals.size)

@@ -3,7 +3,8 @@
 Batch means over independent replications: each replication has streams of its own and drops its warm-up, so that
 replications are independent, and Student's interval over them holds. For a percentile it is the interval of the share
 of requests beyond it, turned into times: percentiles of single replications are biased where few requests lie beyond
-them. Response times go into a histogram on a logarithmic grid: memory does not grow with the number of requests.
+them. Response times go into a histogram on a logarithmic grid, of which at most `MOST_ROWS` are kept: memory does not
+grow with the number of requests.
 """
 
 import math
@@ -24,9 +25,16 @@ Array = NDArray[np.float64]
 
 REPLICATIONS = 20
 """Replications of the first round: enough for a Student interval, few enough for each to be long."""
+MOST_ROWS = 160
+"""Histograms kept, 256 KB each; with more replications each is the average of several, and Student's factor is within
+1 % of its limit for many."""
+MOST_REPLICATIONS = 1280
+"""Replications in all: a replay that is shorter than asked for would be repeated thousands of times up to the cap on
+requests, though its repeats differ by their services alone."""
 _BINS = 2**15
-_LOWEST, _HIGHEST = -9.0, 14.0
-"""Ends of the histogram as natural logarithms of the time over the shortest mean service."""
+_LOWEST, _HIGHEST = -5.0, 18.0
+"""Ends of the histogram as natural logarithms of the time over the shortest mean service: from 0.7 % of it to 6.6e7
+times as long, an hour where a service takes 55 µs."""
 _BIN_FRAC = math.expm1((_HIGHEST - _LOWEST) / _BINS)
 """Width of a bin relative to its lower end, 0.07 %: the resolution of a percentile."""
 
@@ -70,11 +78,14 @@ class Simulated:
     Attributes
     ----------
     counts
-        Histogram per replication, weighted by the streams; shape (replications, bins).
+        Histograms, weighted by the streams; shape (rows, bins). A row is one replication, or the average of equally
+        many where there are more than `MOST_ROWS`: rows are independent and of equal weight.
     scale_s
         Time that the histogram's grid is relative to [s].
     means_s
-        Mean response time per replication [s].
+        Mean response time per row [s].
+    replications
+        Independent replications simulated, over all rows.
     requests
         Requests counted, warm-up left out.
     mean_batch
@@ -82,21 +93,17 @@ class Simulated:
     utilization
         Share of time that a server is busy, from the first arrival to the last.
     stopped
-        Whether the interval met its target, or the cap on requests ended the run.
+        Whether the interval met its target, or a cap ended the run: that on requests or `MOST_REPLICATIONS`.
     """
 
     counts: Array
     scale_s: float
     means_s: Array
+    replications: int
     requests: int
     mean_batch: float
     utilization: float
     stopped: Literal["target", "cap"]
-
-    @property
-    def replications(self) -> int:
-        """Independent replications."""
-        return int(self.means_s.size)
 
     @property
     def mean(self) -> Estimate:
@@ -106,9 +113,9 @@ class Simulated:
     def percentile(self, q: float) -> Estimate:
         """Percentile over all requests, with the farther end of its interval as half width.
 
-        The interval is Student's for the share of requests above the value, over the replications, in log odds: there
-        it is symmetric for an exponential tail, and cannot reach 0. One bin is added, since nothing is known of where
-        in it a value lies.
+        The interval is Student's for the share of requests above the value, over the rows, in log odds: there it is
+        symmetric for an exponential tail, and cannot reach 0. One bin is added, since nothing is known of where in it a
+        value lies.
         """
         total = self.counts.sum(axis=0)
         value = _quantile(total, q)
@@ -203,17 +210,59 @@ def _replicate(system: tuple[Stream, ...], requests: int, seed: np.random.SeedSe
     return _Replication(counts, mean_s, counted, served, batches, busy)
 
 
+class _Rows:
+    """Sums over replications, by row: replication j belongs to row j modulo the number of rows."""
+
+    def __init__(self, rows: int) -> None:
+        self.counts, self.means_s = np.zeros((rows, _BINS)), np.zeros(rows)
+        self.replications = self.counted = self.served = self.batches = 0
+        self.busy_frac = 0.0
+
+    def add(self, found: _Replication) -> None:
+        """Add the next replication."""
+        row = self.replications % self.means_s.size
+        self.counts[row] += found.counts
+        self.means_s[row] += found.mean_s
+        self.replications += 1
+        self.counted += found.counted
+        self.served += found.served
+        self.batches += found.batches
+        self.busy_frac += found.busy_frac
+
+    def widened(self) -> "_Rows":
+        """Twice as many rows for the next round, as long as each is one replication."""
+        wide = _Rows(2 * self.means_s.size)
+        wide.counts[: self.means_s.size], wide.means_s[: self.means_s.size] = self.counts, self.means_s
+        wide.replications, wide.counted, wide.served = self.replications, self.counted, self.served
+        wide.batches, wide.busy_frac = self.batches, self.busy_frac
+        return wide
+
+    def result(self, scale_s: float) -> Simulated:
+        """Averages; after whole rounds all rows hold equally many replications."""
+        each = self.replications // self.means_s.size
+        return Simulated(
+            self.counts / each,
+            scale_s,
+            self.means_s / each,
+            self.replications,
+            self.counted,
+            self.served / self.batches,
+            self.busy_frac / self.replications,
+            "target",
+        )
+
+
 def simulate(
     system: tuple[Stream, ...],
     *,
-    seed: int,
+    seed: int | tuple[int, ...],
     requests: int,
     most_requests: int,
     enough: Callable[[Simulated], bool],
     replications: int = REPLICATIONS,
     executor: Executor | None = None,
 ) -> Simulated:
-    """Simulate in rounds until the result is good enough, or a round more would exceed the cap.
+    """Simulate in rounds until the result is good enough, or a round more would exceed a cap.
 
     Parameters
     ----------
@@ -224,33 +273,36 @@ def simulate(
     requests
         Requests of the first round, over all replications.
     most_requests
-        Cap; each round adds as many replications as there are.
+        Cap; each round adds as many replications as there are, up to `MOST_REPLICATIONS`.
     enough
         Says whether the interval meets its target.
     replications
-        Replications of the first round.
+        Replications of the first round, from 2 to `MOST_ROWS`.
     executor
         Runs replications side by side; threads do, since the loops release Python's lock.
+
+    Raises
+    ------
+    ValueError
+        When the number of replications is outside.
     """
+    if not 2 <= replications <= MOST_ROWS:
+        raise ValueError(f"replications is {replications}; allowed: from 2 to {MOST_ROWS}")
     scale_s = min(float(pool.service.mean_s[0]) for stream in system for pool in stream.pools)
     each = math.ceil(requests / replications)
     root = np.random.SeedSequence(seed)
     run = executor.map if executor is not None else map
-    rows: list[_Replication] = []
+    rows = _Rows(replications)
     while True:
-        seeds = root.spawn(max(replications, len(rows)))
-        rows += run(lambda child: _replicate(system, each, child, scale_s), seeds)
-        counted = sum(row.counted for row in rows)
-        result = Simulated(
-            np.vstack([row.counts for row in rows]),
-            scale_s,
-            np.array([row.mean_s for row in rows]),
-            counted,
-            sum(row.served for row in rows) / sum(row.batches for row in rows),
-            sum(row.busy_frac for row in rows) / len(rows),
-            "target",
-        )
+        seeds = root.spawn(max(replications, rows.replications))
+        # Not all at once: what an executor has finished waits in memory for its turn.
+        for first in range(0, len(seeds), MOST_ROWS):
+            for found in run(lambda child: _replicate(system, each, child, scale_s), seeds[first : first + MOST_ROWS]):
+                rows.add(found)
+        result = rows.result(scale_s)
         if enough(result):
             return result
-        if 2 * counted > most_requests:
+        if 2 * rows.counted > most_requests or 2 * rows.replications > MOST_REPLICATIONS:
             return replace(result, stopped="cap")
+        if 2 * rows.means_s.size <= MOST_ROWS:
+            rows = rows.widened()

@@ -26,6 +26,8 @@ from advisor.store.traces import read_trace
 from advisor.units import ms_to_s
 
 PERCENTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99, "p999_ms": 0.999}
+SCALAR = "values that can be read; a text that looks like a date or a number goes in quotes"
+HIGHEST_RATE_RPS = 1e7
 Milliseconds = Annotated[float | None, Field(default=None, gt=0, le=3_600_000)]
 
 
@@ -33,7 +35,10 @@ class Demand(Record):
     """Traffic."""
 
     rate_rps: float | None = Field(
-        default=None, gt=0, le=1e7, description="requests per second in the busiest hour [1/s]; null: as in the trace"
+        default=None,
+        gt=0,
+        le=HIGHEST_RATE_RPS,
+        description="requests per second in the busiest hour [1/s]; null: as in the trace",
     )
     arrivals: Arrivals = Field(default=PoissonArrivals(), description="how requests come")
 
@@ -165,6 +170,9 @@ def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str, fol
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}" if mark is not None else "content"
         raise InputError(place, getattr(error, "problem", "unreadable"), "a YAML document", file=file) from error
+    except (ValueError, AttributeError) as error:
+        # YAML lets through what Python says of a date that is none, such as 2020-13-45, or of too many digits.
+        raise InputError("content", str(error), SCALAR, file=file) from error
     if not isinstance(document, dict):
         raise InputError("content", type(document).__name__, "a YAML mapping of fields", file=file)
     for override in overrides:
@@ -180,7 +188,7 @@ def parse_scenario(text: str, overrides: tuple[str, ...] = (), *, file: str, fol
         return Question(found.to_scenario(None), {})
     name = found.demand.arrivals.file
     trace = read_trace(folder / name)
-    return Question(found.to_scenario(trace.rate_rps), {name: trace})
+    return Question(_with_trace(found, trace), {name: trace})
 
 
 def online_scenario(trace: Trace | None = None, **fields: Any) -> Scenario:
@@ -195,7 +203,15 @@ def online_scenario(trace: Trace | None = None, **fields: Any) -> Scenario:
         found = ScenarioFile.model_validate_json(json.dumps({"schema_version": 1, **fields}))
     except ValidationError as error:
         raise first_problem(error, file="form") from error
-    return found.to_scenario(None if trace is None else trace.rate_rps)
+    return found.to_scenario(None) if trace is None else _with_trace(found, trace)
+
+
+def _with_trace(found: ScenarioFile, trace: Trace) -> Scenario:
+    """Scenario with a trace, which is held to the same bound as a rate where it gives the rate."""
+    if found.demand.rate_rps is None and trace.rate_rps > HIGHEST_RATE_RPS:
+        allowed = f"at most {HIGHEST_RATE_RPS:g}/s, unless demand.rate_rps says at which rate the trace is replayed"
+        raise InputError("mean rate", f"{trace.rate_rps:.3g}/s", allowed, file=trace.name)
+    return found.to_scenario(trace.rate_rps)
 
 
 def _override(document: dict[str, Any], override: str) -> None:
@@ -211,5 +227,7 @@ def _override(document: dict[str, Any], override: str) -> None:
             raise InputError("--set", override, "a path of fields; one on the way is a value")
     try:
         place[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InputError("--set", override, "a value in YAML, such as 500 or [fp32, fp16]") from error
+    except (ValueError, AttributeError) as error:
+        raise InputError("--set", override, SCALAR) from error

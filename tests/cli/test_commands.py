@@ -215,6 +215,13 @@ def test_queue_names_model_error_and_warnings():
     assert "servers keep p95 within 80 ms." in done.stdout
 
 
+def test_the_help_of_queue_names_the_unit_of_times():
+    """Every option that is a time says that it is in ms."""
+    shown = " ".join(advisor("queue", "--help", env={**os.environ, "COLUMNS": "200"}).stdout.split())
+    for words in ("mean service time in ms", "limit of the percentile in ms", "limit of the wait alone in ms"):
+        assert words in shown
+
+
 @pytest.mark.parametrize(
     ("scv", "arrival_scv", "servers", "model"),
     [
@@ -249,6 +256,12 @@ def test_queue_says_how_many_servers_even_when_overloaded():
     [
         ({"arrival_scv": 200.0}, "--arrival-scv is 200.0; allowed: a number from 0.02 to 100."),
         ({"percentile": 100.0}, "--percentile is 100.0; allowed: a number above 0 and below 100."),
+        ({"servers": 10_001}, "--servers is 10001; allowed: a whole number from 1 to 10,000."),
+        ({"limit_ms": float("nan")}, "--limit-ms is nan; allowed: a finite number above 0."),
+        ({"limit_ms": 0.0}, "--limit-ms is 0.0; allowed: a finite number above 0."),
+        ({"limit_ms": float("inf")}, "--limit-ms is inf; allowed: a finite number above 0."),
+        ({"wait_limit_ms": -5.0}, "--wait-limit-ms is -5.0; allowed: a finite number of at least 0."),
+        ({"wait_limit_ms": float("nan")}, "--wait-limit-ms is nan; allowed: a finite number of at least 0."),
         ({"scv": 0.0, "wait_limit_ms": 5.0}, "--wait-limit-ms is 5.0; allowed: Poisson arrivals"),
         ({"rate": 3e5, "servers": 4000, "limit_ms": 50.0}, "--rate is 300000.0; allowed: an offered load of at most"),
     ],

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.errors import SolverError
+from advisor.optimizer import solver
 from advisor.optimizer.formulation import CoveringProgram, Pooling, undominated
 from advisor.optimizer.solver import cheapest_fleet, most_served
 from advisor.optimizer.staircase import Staircase, compare, money_unit, staircase
@@ -187,3 +189,76 @@ def test_pools_within_a_budget_serve_at_least_what_one_type_does(pairs, gain, bu
     assert bought.cost_usd <= budget * (1 + 1e-6)
     singles = [fleet.rates(offer, np.array([int(budget / cost)]))[0] for offer, cost in enumerate(fleet.cost_usd)]
     assert fleet.total_rps(bought.counts) >= max(singles) * (1 - 1.1e-3)
+
+
+@given(st.floats(0.8, 1.2), st.integers(1, 300))
+def test_between_known_pools_no_machine_is_promised_more_than_in_either(gain, count):
+    """The rate per machine between two known numbers is the smaller of theirs, and that of the last one beyond."""
+    fleet = pooled_program([(1000, 10.0)], gain)
+    known = fleet.pooling.rates_rps[0] / fleet.pooling.machines
+    each = fleet.rates(0, np.array([count]))[0] / count
+    after = int(np.searchsorted(fleet.pooling.machines, count))
+    if after == known.size:
+        assert each == pytest.approx(known[-1])
+    elif fleet.pooling.machines[after] == count:
+        assert each == pytest.approx(known[after])
+    else:
+        assert each == pytest.approx(min(known[after - 1], known[after]))
+
+
+@given(st.floats(0.8, 1.2), st.floats(0.5, 5e3))
+def test_the_fewest_machines_that_sustain_a_rate(gain, rate):
+    """One machine fewer does not sustain the rate, nor does any smaller number."""
+    fleet = pooled_program([(1000, 10.0)], gain)
+    fewest = fleet.least_count(0, rate)
+    rates = fleet.rates(0, np.arange(1, fewest + 1))
+    assert rates[-1] >= rate * (1 - 1e-9)
+    assert (rates[:-1] < rate).all()
+
+
+def test_beyond_the_table_numbers_of_machines_are_not_tried_one_by_one():
+    """A billion machines are counted at once; an offer whose largest pool sustains nothing never reaches."""
+    fleet = pooled_program([(1000, 10.0)], 1.0)
+    assert fleet.least_count(0, 1e10) == 10**9
+    pooling = Pooling(np.array([1, 2]), np.array([[5.0, 0.0]]))
+    helpless = CoveringProgram(np.ones(1), np.array([5.0]), np.ones(1), pooling)
+    assert helpless.least_count(0, 4.0) == 1
+    with pytest.raises(ValueError, match="rate of one machine of offer 0 is 0/s; allowed: above 0 to reach 6/s"):
+        helpless.least_count(0, 6.0)
+
+
+def exchangeable_sizes():
+    """Six sizes of one family in proportion: HiGHS needs long to prove which mix of them is cheapest."""
+    sizes = np.array([1.0, 2, 4, 8, 12, 16])
+    machines = 2 ** np.arange(9)
+    rates = 13.0 * sizes[:, None] * machines[None, :]
+    return CoveringProgram(62.05 * sizes, rates[:, 0], np.ones(6), Pooling(machines, rates))
+
+
+def test_a_fleet_found_before_the_time_is_over_is_taken_with_its_gap(monkeypatch):
+    """Out of time the best fleet so far covers the demand, and its gap holds: a plan does not end without a fleet."""
+    monkeypatch.setattr(solver, "POOLED_TIME_LIMIT_S", 0.5)
+    monkeypatch.setattr(solver, "_POOLED_GAP", 1e-9)
+    fleet = exchangeable_sizes()
+    found = cheapest_fleet(fleet, 4958.4)
+    assert found.status == "stopped by time"
+    assert fleet.total_rps(found.counts) >= 4958.4 * (1 - 1e-6)
+    assert 0 < found.gap_frac < 0.05
+    # 382 units of the smallest size are needed, in whatever sizes.
+    assert found.bound_usd <= 382 * 62.05 <= found.cost_usd * (1 + 1e-9)
+
+
+def test_without_a_fleet_in_time_there_is_an_error(monkeypatch):
+    """No time at all leaves nothing to take."""
+    monkeypatch.setattr(solver, "POOLED_TIME_LIMIT_S", 0.0)
+    with pytest.raises(SolverError, match="Time limit reached"):
+        cheapest_fleet(exchangeable_sizes(), 4958.4)
+
+
+def test_the_status_says_what_was_proven():
+    """In proportion the optimum is over all fleets, with tables over the numbers of machines looked at."""
+    assert cheapest_fleet(program([(1000, 10.0)]), 25.0).status == "optimal"
+    assert most_served(program([(1000, 10.0)]), 25.0).status == "optimal"
+    pooled = pooled_program([(1000, 10.0)], 1.1)
+    assert cheapest_fleet(pooled, 25.0).status == "optimal among the numbers of machines looked at"
+    assert most_served(pooled, 25.0).status == "optimal among the numbers of machines looked at"

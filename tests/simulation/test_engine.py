@@ -192,3 +192,16 @@ def test_routing_is_nothing_to_one_server(system, delay):
     arrivals, times = system
     runs = [run(arrivals, constant_service(times), 1, routing, delay=delay)[0].response_s for routing in ROUTINGS]
     assert all(np.array_equal(runs[0], other) for other in runs[1:])
+
+
+def test_more_servers_than_sixteen_bits_can_count_keep_their_queues_apart():
+    """In turn over 70,000 servers each one gets its own second request, which waits for its first one alone."""
+    servers = 70_000
+    arrivals = np.arange(2 * servers) * 1e-5
+    response = run_pool(
+        Pool(servers, constant_service(np.array([1.0])), "round_robin"),
+        arrivals,
+        *(np.random.default_rng(child) for child in np.random.SeedSequence(1).spawn(2)),
+    ).response_s
+    assert response[:servers] == pytest.approx(1.0)
+    assert response[servers:] == pytest.approx(1.3)

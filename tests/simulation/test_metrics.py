@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from advisor.simulation.arrivals import PoissonProcess, Replay
 from advisor.simulation.engine import ROUTINGS, Pool
-from advisor.simulation.metrics import Stream, simulate
+from advisor.simulation.metrics import MOST_REPLICATIONS, MOST_ROWS, Stream, simulate
 from advisor.simulation.service import constant_service, exponential_service, lognormal_service
 
 BIN_FRAC = 1e-3
@@ -75,6 +75,54 @@ def test_the_cap_ends_a_run_that_is_never_enough():
     """No round is begun that would exceed the cap, and the result says so."""
     result = run(Stream(PoissonProcess(1.5), (pool_of(),)), enough=lambda _result: False, most_requests=200_000)
     assert (result.requests, result.stopped) == (160_000, "cap")
+
+
+def test_a_short_replay_ends_at_the_cap_on_replications():
+    """A trace of two requests is not repeated millions of times: rows and replications are bounded, threads or not."""
+    brief = Stream(Replay(np.array([0.0, 1000.0])), (Pool(1, exponential_service(np.array([1.0]))),))
+    result = run(brief, enough=lambda _result: False)
+    assert (result.replications, result.requests, result.stopped) == (MOST_REPLICATIONS, 2 * MOST_REPLICATIONS, "cap")
+    assert result.counts.shape[0] == result.means_s.size == MOST_ROWS
+    with ThreadPoolExecutor(2) as executor:
+        assert equal(result, run(brief, enough=lambda _result: False, executor=executor))
+
+
+def test_rows_of_several_replications_are_batch_means():
+    """Rows are averages of equal weight, so the interval of a mean goes on shrinking with replications."""
+    brief = Stream(Replay(np.array([0.0, 1000.0])), (Pool(1, exponential_service(np.array([1.0]))),))
+    result = run(brief, enough=lambda _result: False)
+    assert np.allclose(result.counts.sum(axis=1), 1.0)
+    # Two exponential responses per replication: their mean has a standard deviation of 1/√2.
+    assert result.mean.ci95_s == pytest.approx(1.975 / np.sqrt(2 * MOST_REPLICATIONS), rel=0.25)
+    assert abs(result.mean.value_s - 1.0) < 2 * result.mean.ci95_s
+
+
+def test_replications_that_do_not_double_to_the_most_rows_keep_equal_rows():
+    """Any number of replications of the first round leads to rows of equal weight, the cap included."""
+    brief = Stream(Replay(np.array([0.0, 1000.0])), (Pool(1, exponential_service(np.array([1.0]))),))
+    result = simulate((brief,), seed=1, requests=2, most_requests=10**7, enough=lambda _result: False, replications=101)
+    assert (result.replications, result.counts.shape[0]) == (808, 101)
+    assert np.allclose(result.counts.sum(axis=1), 1.0)
+    with pytest.raises(ValueError, match="replications is 161; allowed: from 2 to 160"):
+        simulate((brief,), seed=1, requests=2, most_requests=1, enough=lambda _result: True, replications=161)
+
+
+def test_a_seed_may_have_several_parts():
+    """A tuple of whole numbers is a seed, and each of them counts."""
+    stream = Stream(PoissonProcess(1.5), (pool_of(),))
+    first, again, other = (run(stream, requests=4_000, seed=seed) for seed in ((1, 2), (1, 2), (1, 3)))
+    assert equal(first, again)
+    assert not equal(first, other)
+
+
+def test_an_hour_fits_the_histogram_of_a_fast_model():
+    """Response times of an hour are told apart where the fastest service takes a tenth of a millisecond."""
+    fast, slow = (Pool(1, constant_service(np.array([time]))) for time in (1e-4, 3600.0))
+    rare = Replay(np.arange(100) * 1e4)
+    result = run(Stream(rare, (fast,), 0.8), Stream(rare, (slow,), 0.2), requests=2_000)
+    assert result.percentile(0.9).value_s == pytest.approx(3600.0, rel=BIN_FRAC)
+    assert result.tail(3500.0) == pytest.approx(0.2)
+    assert result.tail(3700.0) == pytest.approx(0.0)
 
 
 def test_a_certain_value_has_the_resolution_as_its_interval():

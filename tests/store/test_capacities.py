@@ -1,9 +1,12 @@
 """Capacities on disk: found again by equal questions to the same program, and only then."""
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from advisor.store import capacities
-from advisor.store.capacities import CapacityStore, default_cache_path
+from advisor.store.capacities import CapacityStore, default_cache_path, program_version
 
 
 def test_what_was_put_in_is_found_after_reopening(tmp_path):
@@ -41,6 +44,63 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path):
     store["a"] = (1.0, False)
     assert store["a"] == (1.0, False)
     store.close()
+
+
+def test_a_locked_file_is_no_error(tmp_path):
+    """While another program writes, entries live in memory, and the lock is waited for only once."""
+    path = tmp_path / "kept.sqlite"
+    store = CapacityStore(path, lock_timeout_s=0.01)
+    store["before"] = (1.0, False)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    store["a"] = (2.0, True)
+    assert (store["a"], store.get("b"), list(store)) == ((2.0, True), None, ["a"])
+    del store["a"]
+    assert "a" not in store
+    while_locked = CapacityStore(path, lock_timeout_s=0.01)
+    while_locked["c"] = (3.0, False)
+    assert while_locked["c"] == (3.0, False)
+    other.close()
+    store.close()
+    while_locked.close()
+
+
+def test_a_broken_file_is_no_error(tmp_path):
+    """Where every statement fails, entries can still be put in, read, listed and deleted."""
+    path = tmp_path / "kept.sqlite"
+    store = CapacityStore(path)
+    store["before"] = (1.0, False)
+    other = sqlite3.connect(path)
+    other.execute("DROP TABLE capacity")
+    other.close()
+    assert "before" not in store
+    store["a"] = (2.0, True)
+    assert (store["a"], list(store)) == ((2.0, True), ["a"])
+    del store["a"]
+    assert (store.get("a"), len(store)) == (None, 0)
+    store.close()
+
+
+@pytest.mark.parametrize("part", ["store/traces.py", "simulation/engine.py"])
+def test_the_version_follows_what_decides_a_capacity(part, tmp_path, monkeypatch):
+    """Code that simulates or reads traces and the versions of the libraries are part of the version."""
+    file = tmp_path / "advisor" / part
+    file.parent.mkdir(parents=True)
+    file.write_text("a = 1")
+    monkeypatch.setattr(capacities, "ROOT", tmp_path)
+    versions = [program_version()]
+    file.write_text("a = 2")
+    versions.append(program_version())
+    for library in ("numpy", "scipy", "numba"):
+        with monkeypatch.context() as patch:
+            installed = capacities.metadata.version
+            patch.setattr(
+                capacities.metadata,
+                "version",
+                lambda name, library=library, installed=installed: "0" if name == library else installed(name),
+            )
+            versions.append(program_version())
+    assert len(set(versions)) == 5
 
 
 def test_threads_share_a_store(tmp_path):

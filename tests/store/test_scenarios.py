@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from advisor.domain.workload import JobScenario, Scenario
 from advisor.errors import InputError
 from advisor.store.paths import SCENARIOS
-from advisor.store.scenarios import parse_scenario, read_scenario
+from advisor.store.scenarios import online_scenario, parse_scenario, read_scenario
 from advisor.store.traces import read_trace
 
 SHORT = """
@@ -82,6 +82,9 @@ def test_milliseconds_survive_the_way_to_seconds(limit_ms):
         ("schema_version=2", "short.yaml: schema_version is 2; allowed: 1."),
         ("model.name=x", "--set is 'model.name=x'; allowed: a path of fields; one on the way is a value."),
         ("rate", "--set is 'rate'; allowed: field=value, such as demand.rate_rps=500."),
+        ("name=2020-13-45", "--set is 'name=2020-13-45'; allowed: values that can be read; a text that looks like"),
+        ("seed=" + "9" * 5000, "allowed: values that can be read"),
+        ("name=!!timestamp x", "allowed: values that can be read"),
     ],
 )
 def test_one_sentence_for_a_bad_value(override, sentence):
@@ -97,6 +100,8 @@ def test_one_sentence_for_a_bad_value(override, sentence):
     [
         ("- a\n- b\n", "content is 'list'; allowed: a YAML mapping of fields"),
         ("a: [1,\n", "allowed: a YAML document"),
+        ("name: 2020-13-45\n", "content is 'month must be in 1..12'; allowed: values that can be read"),
+        ("name: !!timestamp x\n", "allowed: values that can be read"),
         ("name: x\n", "schema_version is missing; allowed: the field is required"),
     ],
 )
@@ -130,3 +135,18 @@ def test_a_trace_is_read_from_beside_the_scenario_and_gives_its_rate(tmp_path):
     faster = parse_scenario(document, ("demand.rate_rps=3",), file="short.yaml", folder=tmp_path)
     assert faster.scenario.workload.arrival_rate_rps == 3
     assert faster.traces["log.csv"].sha256 == read_trace(tmp_path / "log.csv").sha256
+
+
+def test_a_trace_that_gives_the_rate_is_held_to_its_bound(tmp_path):
+    """Two stamps a nanosecond apart would be a rate of 1e9/s: refused, unless the rate is given."""
+    (tmp_path / "log.csv").write_text("t_ns\n0\n1\n")
+    document = SHORT.replace("{rate_rps: 120}", "{arrivals: {kind: trace, file: log.csv}}")
+    with pytest.raises(InputError, match=r"log\.csv: mean rate is '1e\+09/s'; allowed: at most 1e\+07/s") as caught:
+        parse_scenario(document, file="short.yaml", folder=tmp_path)
+    assert "\n" not in str(caught.value)
+    fields = {"name": "x", "model": "m", "sla": {"p99_ms": 100}}
+    arrivals = {"kind": "trace", "file": "log.csv"}
+    with pytest.raises(InputError, match=r"log\.csv: mean rate"):
+        online_scenario(read_trace(tmp_path / "log.csv"), demand={"arrivals": arrivals}, **fields)
+    slower = parse_scenario(document, ("demand.rate_rps=3",), file="short.yaml", folder=tmp_path)
+    assert slower.scenario.workload.arrival_rate_rps == 3
