@@ -73,7 +73,7 @@ class RenewalLaw:
         return total
 
     def log_transform(self, s: float) -> float:
-        """ln E e^{-sA}, the transform being Σ w (r/(r+s))^k; in logarithms, since it is tiny at light load."""
+        """Ln E e^{-sA}, the transform being Σ w (r/(r+s))^k; in logarithms, since it is tiny at light load."""
         terms = self._log_terms(s)
         return float(logsumexp(terms))
 

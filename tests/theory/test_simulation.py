@@ -1,7 +1,5 @@
 """The simulator against exact theory: it is the judge, so it is judged first."""
 
-import math
-
 import numpy as np
 import pytest
 
