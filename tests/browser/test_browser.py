@@ -57,12 +57,13 @@ def test_the_first_page_answers_without_a_click(open_page: OpenPage) -> None:
 def test_another_routing_is_chosen_simulated_and_kept_in_the_address(open_page: OpenPage) -> None:
     """A router that looks at the queues: the page says that it simulates, and draws the response times."""
     page = open_page("/?rps=20")
-    # A list that is open while the page still draws would close again.
     page.locator(IDLE).wait_for()
     page.get_by_text("More: arrivals, routing").click()
     routing = page.get_by_role("combobox", name="Routing")
-    routing.fill("least")
-    routing.press("Enter")
+    # A click waits until the unfolding inputs stand still: while they move, an open list closes again.
+    routing.click()
+    routing.press_sequentially("least", delay=30)
+    page.get_by_role("option", name="least outstanding", exact=True).click()
     expect(page).to_have_url(re.compile(r"routing=least(\+|%20)outstanding"))
     expect(page.get_by_text("The response time is simulated, to ±")).to_be_visible()
     expect(page.get_by_text("to the replica with the fewest outstanding requests")).to_be_visible()

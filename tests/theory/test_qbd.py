@@ -49,7 +49,7 @@ def test_gimc_decays_by_the_root_of_takacs(scv, rho, servers):
     """W given W > 0 is exponential with rate cμ(1-σ), σ the root of σ = E e^{-cμ(1-σ)A}."""
     law = renewal_law(scv)
     wait = phase_wait(renewal_arrivals(servers * rho, law), 1.0, servers)
-    sigma = brentq(lambda s: law.transform((1 - s) / rho) - s, 0.0, 1 - 1e-4 * (1 - rho), xtol=1e-14)
+    sigma = brentq(lambda s: math.exp(law.log_transform((1 - s) / rho)) - s, 0.0, 1 - 1e-4 * (1 - rho), xtol=1e-14)
     assert wait.decay_per_s == pytest.approx([servers * (1 - sigma)], rel=1e-6)
     assert 0 <= wait.wait_probability <= 1
 

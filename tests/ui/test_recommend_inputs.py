@@ -34,7 +34,7 @@ def test_routing_is_that_of_the_plan() -> None:
 
 def test_batch_wait_and_further_limits_are_planned_with() -> None:
     """Each limit has its row, predicted and simulated within it; the wait is among the assumptions."""
-    page = recommend(**FEW, batch_wait="20", p50="150", p999="900")
+    page = recommend(rps="200", batch_wait="20", p50="150", p999="900")
     assert "waits up to 20 ms for a full batch" in said(page)
     limits = table(page, "Percentile")
     assert limits["Percentile"].tolist() == ["p99.9", "p99", "p50"]
