@@ -134,6 +134,8 @@ def test_interrupted_profile_is_partial_and_valid(model, tmp_path):
         text=True,
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "200"},
+        # Whoever runs the tests in the background of a shell has interrupts ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
     )
     try:
         seen = 0
