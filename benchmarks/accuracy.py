@@ -21,10 +21,11 @@ import numpy as np
 
 from advisor import __version__
 from advisor.queueing.approximations import P99_ERROR_FRAC, VARIABLE_P99_ERROR_FRAC, gigc
-from advisor.queueing.batch import batch_queue, lognormal_noise, no_noise
+from advisor.queueing.batch import batch_queue
 from advisor.queueing.exact import lognormal_points, mmc
+from advisor.queueing.gaps import renewal_law
+from advisor.queueing.noise import lognormal_noise, no_noise
 from advisor.queueing.qbd import gimc
-from advisor.queueing.renewal import renewal_law
 from advisor.queueing.response import ResponseTime
 from advisor.simulation.arrivals import Arrivals, PoissonProcess, RenewalProcess
 from advisor.simulation.engine import Pool

@@ -22,6 +22,7 @@ from advisor.domain.machine import Catalog, MachineType
 from advisor.domain.plan import Candidate, Rejection
 from advisor.domain.profile import Profile
 from advisor.domain.workload import Workload, percentile_label
+from advisor.optimizer.formulation import pool_rates_between
 from advisor.units import s_to_ms
 
 Array = NDArray[np.float64]
@@ -49,16 +50,12 @@ class Served:
     pool_rps: tuple[tuple[int, float], ...] = ()
 
     def rate_rps(self, servers: NDArray[np.int64]) -> Array:
-        """Rates of pools [1/s]; between two known ones the smaller rate per replica of the two holds."""
+        """Rates of pools of so many replicas [1/s]."""
         if not self.pool_rps:
             together: Array = np.asarray(servers * self.capacity.rate_rps, dtype=np.float64)
             return together
-        sizes, rates = np.array(self.pool_rps).T
-        known = rates / sizes
-        after = np.minimum(np.searchsorted(sizes, servers), sizes.size - 1)
-        before = np.minimum(np.searchsorted(sizes, servers, side="right") - 1, sizes.size - 1)
-        each: Array = np.minimum(known[np.maximum(before, 0)], known[after])
-        return servers * each
+        sizes, rates = (np.array(column) for column in zip(*self.pool_rps, strict=True))
+        return pool_rates_between(sizes, rates, servers)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from advisor.domain.profile import BINS_PER_OCTAVE, Cell, Histogram, Profile
 from advisor.domain.workload import CallOrder
-from advisor.queueing.batch import Noise, lognormal_noise, make_noise, no_noise
+from advisor.queueing.noise import Noise, lognormal_noise, make_noise, no_noise
 from advisor.simulation.service import ServiceLaw, series_service
 
 Array = NDArray[np.float64]

@@ -9,7 +9,8 @@ from advisor.domain.plan import Method
 from advisor.queueing.approximations import gigc
 from advisor.queueing.batch import batch_queue
 from advisor.queueing.exact import mdc
-from advisor.queueing.renewal import gidc, gig1, renewal_law
+from advisor.queueing.gaps import renewal_law
+from advisor.queueing.renewal import gidc, gig1
 from advisor.queueing.response import ResponseTime
 from advisor.simulation.arrivals import Arrivals
 from advisor.simulation.engine import Pool
@@ -122,7 +123,7 @@ def steady_requests(curve: ServiceCurve, max_batch: int, rate_rps: float, *, ser
     """Requests that one replication of a pool needs, so that its empty start does not show.
 
     Twenty times the relaxation: the requests that fill all servers once, cB, and those in which a queue near saturation
-    forgets its past, (c_a² + c_s²)B/(1-ρ)²; or twenty bursts. Servers with queues of their own forget each by itself.
+    forgets its past, (c_a² + c_s²)B/(1-ρ)²; or twenty bursts. A recording has its own length, whatever this says.
     """
     if traffic.separable:
         rate_rps, servers = rate_rps / servers, 1
@@ -130,8 +131,7 @@ def steady_requests(curve: ServiceCurve, max_batch: int, rate_rps: float, *, ser
     load = min(HIGHEST_LOAD, rate_rps * traffic.mean_frac * full_s / max_batch / servers)
     series = SERIES_BLOCK if traffic.call_order == "as_measured" else 1
     variability = max(1.0, traffic.law.scv if traffic.law else 1.0) + series * curve.noise[max_batch - 1].scv
-    each = servers if traffic.routing in ("random", "round_robin") else 1
-    relaxation = servers * max_batch + each * variability * max_batch / (1 - load) ** 2
+    relaxation = servers * max_batch + variability * max_batch / (1 - load) ** 2
     return RELAXATIONS * max(relaxation, traffic.cycle_requests(rate_rps))
 
 

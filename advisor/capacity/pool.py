@@ -7,15 +7,12 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from advisor.capacity.curve import ServiceCurve
 from advisor.capacity.method import CHECK_CELLS, HIGHEST_LOAD, choose, response_time, steady_requests, streams_of
 from advisor.capacity.traffic import Traffic
 from advisor.simulation.metrics import simulate
-
-Array = NDArray[np.float64]
 
 LEAST_GAIN = 1.05
 """A larger batch cap is tried only when it raises the saturated throughput by this factor."""
@@ -39,7 +36,7 @@ SCANNED_LOADS = (0.1, 0.25, 0.45, 0.65, 0.82)
 """Loads looked at before the first crossing of the limit is narrowed down: behind a shared queue of batch servers the
 tail may fall before it grows."""
 POOL_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256)
-"""Numbers of replicas for which the rate of a pool is found; between them it is interpolated per replica."""
+"""Numbers of replicas for which the rate of a pool is found; between two, the smaller rate per replica holds."""
 FIRST_LOAD = 0.85
 """Share of the highest rate where the search for an analytic capacity begins."""
 LEAST_LOAD = 1e-4
@@ -277,10 +274,9 @@ def _key(curve: ServiceCurve, max_batch: int, servers: int, question: Question) 
     digest = hashlib.sha256()
     digest.update(np.ascontiguousarray(curve.batch_time_s[:max_batch]).tobytes())
     traffic = question.traffic
-    if traffic.call_order == "independent":
-        for law in curve.noise[:max_batch]:
-            digest.update(law.digest)
-    else:
+    for law in curve.noise[:max_batch]:
+        digest.update(law.digest)
+    if traffic.call_order == "as_measured":
         for calls in curve.series[:max_batch]:
             digest.update(calls.tobytes())
     seed = question.seed if choose(curve, max_batch, servers, traffic).exactness == "simulated" else None

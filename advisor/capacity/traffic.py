@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor.domain.trace import Trace
 from advisor.domain.workload import (
@@ -21,12 +20,10 @@ from advisor.domain.workload import (
 )
 from advisor.errors import InputError
 from advisor.queueing.dispersion import renewal_verdict, trace_statistics
-from advisor.queueing.renewal import HIGHEST_SCV, RenewalLaw, renewal_law
+from advisor.queueing.gaps import HIGHEST_SCV, RenewalLaw, renewal_law
 from advisor.simulation.arrivals import Arrivals as Process
 from advisor.simulation.arrivals import BurstProcess, PeriodicProcess, PoissonProcess, RenewalProcess, Replay, sinusoid
 from advisor.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
-
-Array = NDArray[np.float64]
 
 SLOW_PERIOD = 2e4
 """A rate that repeats after at least this many service times changes so slowly that each moment is as if it lasted
@@ -223,7 +220,7 @@ def resolve_traffic(
             return _periodic(basic, process, SECONDS_PER_DAY, service_times_s[1], demand_rps=demand_rps)
         case TraceArrivals(file=file):
             if trace is None:
-                raise InputError("arrivals.file", file, "a trace that was given along")
+                raise InputError("demand.arrivals.file", file, "a trace that was given along")
             speed = demand_rps / trace.rate_rps
             return _of_trace(basic, trace, (speed * service_times_s[0], speed * service_times_s[1]))
 
@@ -234,16 +231,15 @@ def _periodic(
     """Poisson arrivals at the peak when the rate changes slowly against the service time, else the changing rate."""
     pattern = tuple(float(rate) for rate in process.rates_rps)
     ratio = period_s / longest_s
-    if ratio >= SLOW_PERIOD or demand_rps * process.rate_rps * period_s > MOST_PER_PERIOD:
-        return replace(
-            basic,
-            period=pattern,
-            period_slot_s=process.slot_s,
-            reason=(
-                f"The rate repeats every {ratio:,.0f} service times, so slowly that each moment is as if it lasted: "
-                "the fleet is sized for Poisson arrivals at the highest rate."
-            ),
+    requests = demand_rps * process.rate_rps * period_s
+    if ratio >= SLOW_PERIOD or requests > MOST_PER_PERIOD:
+        slow = (
+            f"The rate repeats every {ratio:,.0f} service times, so slowly that each moment is as if it lasted"
+            if ratio >= SLOW_PERIOD
+            else f"The rate repeats every {requests:,.0f} requests; that many replicas follow it, as if each moment lasted"
         )
+        reason = f"{slow}: the fleet is sized for Poisson arrivals at the highest rate."
+        return replace(basic, period=pattern, period_slot_s=process.slot_s, reason=reason)
     return replace(
         basic,
         shape="periodic",

@@ -9,8 +9,9 @@ import typer
 from advisor.errors import InputError
 from advisor.queueing.approximations import HIGHEST_TRIED_SCV, P99_ERROR_FRAC, VARIABLE_P99_ERROR_FRAC, gigc
 from advisor.queueing.exact import lognormal_points, mdc, mg1, mmc
+from advisor.queueing.gaps import HIGHEST_SCV, LOWEST_SCV, renewal_law
 from advisor.queueing.qbd import gimc
-from advisor.queueing.renewal import HIGHEST_SCV, LOWEST_SCV, gidc, gig1, renewal_law
+from advisor.queueing.renewal import gidc, gig1
 from advisor.queueing.response import ResponseTime
 from advisor.queueing.staffing import servers_for_percentile, servers_for_service_level, square_root_staffing
 from advisor.reports.sentences import milliseconds

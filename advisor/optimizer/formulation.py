@@ -27,12 +27,29 @@ class Pooling:
     machines
         Increasing numbers of machines at which the rates are known, from 1; shape (G,).
     rates_rps
-        Rates [1/s]; shape (offers, G). Between two of the numbers the rate per machine is the smaller of theirs, so
-        that no pool is promised more than its neighbors in the table sustain per machine; beyond the last it stays.
+        Rates [1/s]; shape (offers, G). Between the numbers `pool_rates_between` holds.
     """
 
     machines: NDArray[np.int64]
     rates_rps: Array
+
+
+def pool_rates_between(sizes: NDArray[np.int64], rates_rps: Array, wanted: NDArray[np.int64]) -> Array:
+    """Rates of pools of some sizes from those of known ones [1/s]; a pool of none has none.
+
+    Between two known sizes the rate per member is the smaller of theirs, so that no pool is promised more than its
+    neighbors sustain; beyond the last it stays.
+
+    Examples
+    --------
+    >>> pool_rates_between(np.array([1, 4]), np.array([10.0, 60.0]), np.array([0, 1, 2, 4, 8])).tolist()
+    [0.0, 10.0, 20.0, 60.0, 120.0]
+    """
+    known = rates_rps / sizes
+    before = np.maximum(np.searchsorted(sizes, wanted, side="right") - 1, 0)
+    after = np.minimum(np.searchsorted(sizes, wanted), sizes.size - 1)
+    each: Array = np.minimum(known[before], known[after])
+    return wanted * each
 
 
 @dataclass(frozen=True)
@@ -83,12 +100,7 @@ class CoveringProgram:
         if self.pooling is None:
             together: Array = machines * self.capacity_rps[offer]
             return together
-        table = self.pooling.machines
-        known = self.pooling.rates_rps[offer] / table
-        before = np.maximum(np.searchsorted(table, machines, side="right") - 1, 0)
-        after = np.minimum(np.searchsorted(table, machines), table.size - 1)
-        each: Array = np.minimum(known[before], known[after])
-        return machines * each
+        return pool_rates_between(self.pooling.machines, self.pooling.rates_rps[offer], machines)
 
     def total_rps(self, counts: NDArray[np.int64]) -> float:
         """Rate that a fleet sustains [1/s]."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.capacity.curve import ServiceCurve
-from advisor.capacity.method import SIMULATED_TARGET, choose, response_time
+from advisor.capacity.method import CHECK_CELLS, SIMULATED_TARGET, choose, response_time
 from advisor.domain.plan import DistributionPoint, FleetLine, Method, WorkloadAnswer
 from advisor.domain.workload import Workload
 from advisor.planning.fleet import fleet_requests, fleet_streams
 from advisor.planning.market import Market, Setting
-from advisor.queueing.response import ResponseTime
+from advisor.queueing.response import ResponseTime, mixture
 from advisor.simulation.metrics import Simulated, simulate
 
 PERCENTILE_RTOL = 1e-4
@@ -127,7 +127,7 @@ def _simulated(
     )
 
 
-def _mixture(market: Market, lines: tuple[FleetLine, ...], end: End, *, cells: int | None = None) -> ResponseTime:
+def _mixture(market: Market, lines: tuple[FleetLine, ...], end: End, *, cells: int = CHECK_CELLS) -> ResponseTime:
     """Response time of a request that is answered by each line with its share of the traffic."""
     total = sum(line.rate_rps for line in lines)
     weighted = [
@@ -139,17 +139,12 @@ def _mixture(market: Market, lines: tuple[FleetLine, ...], end: End, *, cells: i
                 line.rate_rps,
                 servers=line.count * line.replicas,
                 traffic=market.traffic,
-                **({} if cells is None else {"cells": cells}),
+                cells=cells,
             ),
         )
         for line in lines
     ]
-    return ResponseTime(
-        fleet_method(market, lines).model,
-        max(response.utilization for _, response in weighted),
-        sum(share * response.mean_s for share, response in weighted),
-        lambda t: sum(share * response.tail(t) for share, response in weighted),
-    )
+    return mixture(weighted, fleet_method(market, lines).model)
 
 
 def distribution(prediction: Prediction, judge: Simulated, workload: Workload) -> tuple[DistributionPoint, ...]:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.capacity.curve import ServiceCurve
 from advisor.capacity.method import response_time
 from advisor.domain.plan import TrafficAnswer
 from advisor.domain.workload import PoissonArrivals, Workload
@@ -12,7 +11,7 @@ from advisor.optimizer.solver import cheapest_fleet
 from advisor.planning.judge import Judged
 from advisor.planning.market import Market, Setting, build_market
 from advisor.planning.prediction import PERCENTILE_RTOL, fleet_method
-from advisor.queueing.response import ResponseTime
+from advisor.queueing.response import mixture
 
 LOAD_LEVELS = 24
 """Levels to which the rates of a day or week are rounded up: the response time is computed once for each."""
@@ -50,11 +49,11 @@ def _over_the_period(market: Market, judged: Judged, workload: Workload) -> floa
     loads = np.unique(levels[levels > 0])
     weights = np.array([pattern[levels == load].sum() for load in loads]) / pattern.sum()
     total = sum(line.rate_rps for line in judged.lines)
-    parts: list[tuple[float, ResponseTime]] = [
+    parts = [
         (
             float(weight) * line.rate_rps / total,
             response_time(
-                ServiceCurve.at_slow_end(market.curves[line.profile_id, line.threads]),
+                market.curves[line.profile_id, line.threads].at_slow_end(),
                 line.max_batch,
                 float(load) * line.rate_rps,
                 servers=line.count * line.replicas,
@@ -64,10 +63,4 @@ def _over_the_period(market: Market, judged: Judged, workload: Workload) -> floa
         for load, weight in zip(loads, weights, strict=True)
         for line in judged.lines
     ]
-    mixture = ResponseTime(
-        "over the period",
-        max(response.utilization for _, response in parts),
-        sum(share * response.mean_s for share, response in parts),
-        lambda t: sum(share * response.tail(t) for share, response in parts),
-    )
-    return mixture.percentile(workload.sla.percentile, rtol=PERCENTILE_RTOL)
+    return mixture(parts, "over the period").percentile(workload.sla.percentile, rtol=PERCENTILE_RTOL)

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.queueing.exact import deterministic_queue, mdc, mg1, mmc
+from advisor.queueing.gaps import RenewalLaw
 from advisor.queueing.qbd import phase_wait, renewal_arrivals
-from advisor.queueing.renewal import LatticeWait, RenewalLaw, cyclic_wait, gidc, gig1, served, single_server_wait
+from advisor.queueing.renewal import LatticeWait, cyclic_wait, gidc, gig1, served, single_server_wait
 from advisor.queueing.response import ResponseTime, overloaded
 
 Array = NDArray[np.float64]

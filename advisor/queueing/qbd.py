@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.queueing.renewal import RenewalLaw
+from advisor.queueing.gaps import RenewalLaw
 from advisor.queueing.response import ResponseTime, overloaded
 
 Array = NDArray[np.float64]
@@ -206,7 +206,7 @@ def gimc(arrival_rate_rps: float, law: RenewalLaw, service_time_s: float, server
 
     Examples
     --------
-    >>> from advisor.queueing.renewal import renewal_law
+    >>> from advisor.queueing.gaps import renewal_law
     >>> round(gimc(3.6, renewal_law(4.0), 1.0, 4).mean_s, 6)
     6.221583
     """

@@ -1,7 +1,7 @@
 """ResponseTime, what every queueing model returns: mean, tail and percentiles of wait plus service."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _BISECTION_STEPS = 60
@@ -77,4 +77,29 @@ def overloaded(model: str, utilization: float) -> ResponseTime:
         math.inf,
         lambda _t: 1.0,
         f"utilization {utilization:.3f} is not below 1: the queue grows without bound",
+    )
+
+
+def mixture(parts: Sequence[tuple[float, ResponseTime]], model: str) -> ResponseTime:
+    """Response time of a request that meets one of several queues.
+
+    Parameters
+    ----------
+    parts
+        Chance to meet each queue, adding up to 1, and its response time.
+    model
+        Name of the whole.
+
+    Examples
+    --------
+    >>> from advisor.queueing.exact import mmc
+    >>> both = mixture([(0.5, mmc(1.0, 0.5, 1)), (0.5, mmc(1.5, 0.5, 1))], "two servers")
+    >>> both.mean_s, both.utilization
+    (1.5, 0.75)
+    """
+    return ResponseTime(
+        model,
+        max(response.utilization for _, response in parts),
+        sum(chance * response.mean_s for chance, response in parts),
+        lambda t: sum(chance * response.tail(t) for chance, response in parts),
     )

@@ -17,11 +17,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from advisor.domain.workload import Routing
 from advisor.simulation.service import ServiceLaw, draw
 
 Array = NDArray[np.float64]
-
-ROUTINGS = ("central_queue", "random", "round_robin", "least_outstanding")
 
 
 @njit(cache=True, nogil=True)
@@ -43,7 +42,7 @@ def _replace_earliest(free: Array, value: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _one_queue(arrivals, largest, servers, delay_s, law, rng):  # type: ignore[no-untyped-def]
+def _one_queue(arrivals, largest, servers, delay_s, law, rng):  # type: ignore[no-untyped-def]  # numba infers types
     """Response times, number of batches and busy time behind one shared queue."""
     free = np.zeros(servers)
     state = np.zeros(2, dtype=np.int64)
@@ -71,7 +70,7 @@ def _one_queue(arrivals, largest, servers, delay_s, law, rng):  # type: ignore[n
 
 
 @njit(cache=True, nogil=True)
-def _separate_queues(arrivals, ends, largest, delay_s, law, rng):  # type: ignore[no-untyped-def]
+def _separate_queues(arrivals, ends, largest, delay_s, law, rng):  # type: ignore[no-untyped-def]  # numba infers types
     """As `_one_queue` with one server, server by server; each has a run of the arrivals, up to its end."""
     response = np.empty(arrivals.size)
     batches, busy_s, begin = 0, 0.0, 0
@@ -117,7 +116,7 @@ _FREE, _FULL_AT, _DUE = 0, 1, 2
 
 
 @njit(cache=True, nogil=True)
-def _watched_queues(queues, largest, delay_s, law, rng):  # type: ignore[no-untyped-def]
+def _watched_queues(queues, largest, delay_s, law, rng):  # type: ignore[no-untyped-def]  # numba infers types
     """Send each request to the server with the fewest outstanding; the response times are left in ``queues``.
 
     Servers are brought up to the present at each arrival; batches that start at the very instant of an arrival are left
@@ -149,7 +148,7 @@ def _watched_queues(queues, largest, delay_s, law, rng):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _least_outstanding(counts, turn):  # type: ignore[no-untyped-def]
+def _least_outstanding(counts, turn):  # type: ignore[no-untyped-def]  # numba infers types
     """Server with the fewest requests not yet answered, the first from ``turn`` on."""
     servers = counts.shape[0]
     chosen, fewest = -1, np.iinfo(np.int64).max
@@ -162,7 +161,7 @@ def _least_outstanding(counts, turn):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _advance(queues, s, now, largest, delay_s, law, rng):  # type: ignore[no-untyped-def]
+def _advance(queues, s, now, largest, delay_s, law, rng):  # type: ignore[no-untyped-def]  # numba infers types
     """Bring one server to the present: end its batch, start the next ones."""
     arrivals, counts, clock = queues.arrivals, queues.counts[s], queues.clock[s]
     while True:
@@ -215,7 +214,7 @@ class Pool:
     service
         Service times per batch size; its size is the largest batch.
     routing
-        One of `ROUTINGS`.
+        How requests reach servers.
     delay_s
         Longest time that a free server waits for its batch to fill [s].
     share
@@ -224,7 +223,7 @@ class Pool:
 
     servers: int
     service: ServiceLaw
-    routing: str = "central_queue"
+    routing: Routing = "central_queue"
     delay_s: float = 0.0
     share: float = 1.0
 

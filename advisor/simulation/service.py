@@ -122,7 +122,7 @@ def series_service(series_s: Array, block: int) -> ServiceLaw:
 
 
 @njit(cache=True, nogil=True)
-def draw(law, size, state, rng):  # type: ignore[no-untyped-def]
+def draw(law, size, state, rng):  # type: ignore[no-untyped-def]  # numba infers types
     """One service time of a batch.
 
     ``state`` belongs to a server: where it stands in the series, and how many calls of its block are left.

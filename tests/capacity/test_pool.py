@@ -23,7 +23,7 @@ from advisor.capacity.pool import (
 )
 from advisor.capacity.traffic import Traffic
 from advisor.domain.profile import Histogram
-from advisor.queueing.batch import lognormal_noise
+from advisor.queueing.noise import lognormal_noise
 from advisor.simulation.metrics import simulate
 from tests.conftest import cpu_profile, gpu_profile
 

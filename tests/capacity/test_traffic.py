@@ -10,7 +10,7 @@ from advisor.capacity.traffic import Traffic, burst_peak_frac, resolve_traffic
 from advisor.domain.trace import Trace
 from advisor.domain.workload import BurstArrivals
 from advisor.errors import InputError
-from advisor.queueing.renewal import renewal_law
+from advisor.queueing.gaps import renewal_law
 from advisor.simulation.engine import Pool
 from advisor.simulation.metrics import Stream, simulate
 from tests.conftest import gpu_profile, question

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.queueing.renewal import renewal_law
+from advisor.queueing.gaps import renewal_law
 from advisor.simulation.arrivals import BurstProcess, PeriodicProcess, PoissonProcess, RenewalProcess, Replay, sinusoid
 
 MANY = 200_000

@@ -1,13 +1,15 @@
 """The compiled loops against a second simulator, request by request, and what holds on every path."""
 
 import itertools
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.simulation.engine import ROUTINGS, Pool, run_pool
+from advisor.domain.workload import Routing
+from advisor.simulation.engine import Pool, run_pool
 from advisor.simulation.service import constant_service, exponential_service, lognormal_service
 from tests.simulation.reference import Reference
 
@@ -16,7 +18,7 @@ SAME = 1e-9
 
 seeds = st.integers(0, 2**32 - 1)
 loads = st.floats(0.1, 1.5)
-routings = st.sampled_from(ROUTINGS)
+routings = st.sampled_from(get_args(Routing))
 delays = st.sampled_from([0.0, 0.3, 1.0, 3.0])
 servers_of = st.integers(1, 5)
 # Whole numbers and halves make many events coincide: arrivals, ends of batches and timers at one instant.
@@ -120,7 +122,7 @@ def test_no_server_idles_while_a_request_waits_for_it(system, servers):
             assert np.sum((starts <= middle) & (ends > middle)) == servers
 
 
-@given(random_arrivals(), servers_of, st.sampled_from(ROUTINGS), st.floats(0.05, 3.0))
+@given(random_arrivals(), servers_of, st.sampled_from(get_args(Routing)), st.floats(0.05, 3.0))
 def test_a_batch_waits_no_longer_than_its_oldest_request_may(system, servers, routing, delay):
     """A batch starts when it is full, or its first request is as old as the delay, or a server falls free later."""
     arrivals, times = system
@@ -190,7 +192,9 @@ def test_constant_service_in_turn_is_one_queue(system, servers):
 def test_routing_is_nothing_to_one_server(system, delay):
     """A single server has the same responses behind any router."""
     arrivals, times = system
-    runs = [run(arrivals, constant_service(times), 1, routing, delay=delay)[0].response_s for routing in ROUTINGS]
+    runs = [
+        run(arrivals, constant_service(times), 1, routing, delay=delay)[0].response_s for routing in get_args(Routing)
+    ]
     assert all(np.array_equal(runs[0], other) for other in runs[1:])
 
 

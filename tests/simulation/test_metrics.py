@@ -2,14 +2,16 @@
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.domain.workload import Routing
 from advisor.simulation.arrivals import PoissonProcess, Replay
-from advisor.simulation.engine import ROUTINGS, Pool
+from advisor.simulation.engine import Pool
 from advisor.simulation.metrics import MOST_REPLICATIONS, MOST_ROWS, Stream, simulate
 from advisor.simulation.service import constant_service, exponential_service, lognormal_service
 
@@ -34,7 +36,7 @@ def equal(first, second):
 
 
 @settings(max_examples=20)
-@given(st.floats(0.1, 0.95), st.sampled_from(ROUTINGS), st.integers(1, 3), st.integers(1, 8))
+@given(st.floats(0.1, 0.95), st.sampled_from(get_args(Routing)), st.integers(1, 3), st.integers(1, 8))
 def test_percentiles_rise_and_tails_fall(load, routing, servers, batch):
     """A higher percentile is not shorter, P(T > t) falls from 1 to 0, and each is the other's inverse."""
     pool = pool_of(servers, routing=routing, batch=batch)

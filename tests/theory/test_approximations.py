@@ -18,10 +18,12 @@ from advisor.queueing.approximations import (
     kingman_bound,
     whitt_ratio,
 )
-from advisor.queueing.batch import no_noise, solve_batch_queue
+from advisor.queueing.batch import solve_batch_queue
 from advisor.queueing.exact import erlang_c, lognormal_points, mdc, mg1, mmc
+from advisor.queueing.gaps import RenewalLaw, renewal_law
+from advisor.queueing.noise import no_noise
 from advisor.queueing.qbd import gimc
-from advisor.queueing.renewal import RenewalLaw, gidc, gig1, renewal_law
+from advisor.queueing.renewal import gidc, gig1
 from advisor.simulation.arrivals import PoissonProcess
 from advisor.simulation.engine import Pool
 from advisor.simulation.metrics import Stream, simulate

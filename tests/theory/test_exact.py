@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, norm
 
-from advisor.queueing.batch import batch_queue, lognormal_noise, no_noise, solve_batch_queue
+from advisor.queueing.batch import batch_queue, solve_batch_queue
 from advisor.queueing.exact import (
     deterministic_queue,
     erlang_b,
@@ -19,6 +19,7 @@ from advisor.queueing.exact import (
     mg1,
     mmc,
 )
+from advisor.queueing.noise import lognormal_noise, no_noise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = json.loads((GOLDEN / "queueing.json").read_text())["cases"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from advisor.queueing.exact import mmc
 from advisor.queueing.fluid import longest_fluid_delay_s
-from advisor.queueing.response import ResponseTime
+from advisor.queueing.response import mixture
 from advisor.simulation.arrivals import sinusoid
 from advisor.simulation.engine import Pool, run_pool
 from advisor.simulation.metrics import Stream, simulate
@@ -54,14 +54,9 @@ def test_a_slow_swing_is_as_if_each_moment_lasted(servers, peak):
     process = sinusoid(peak * servers, 0.6, 2e4)
     moments = [(float(rate), mmc(float(rate), 1.0, servers)) for rate in process.rates_rps[::4]]
     total = sum(rate for rate, _ in moments)
-    mixture = ResponseTime(
-        "moments",
-        peak,
-        sum(rate * moment.mean_s for rate, moment in moments) / total,
-        lambda t: sum(rate * moment.tail(t) for rate, moment in moments) / total,
-    )
+    whole = mixture([(rate / total, moment) for rate, moment in moments], "moments")
     pool = Pool(servers, exponential_service(np.array([1.0])))
     found = simulate((Stream(process, (pool,)),), seed=2, requests=2_000_000, most_requests=1, enough=lambda _: True)
     p99 = found.percentile(0.99)
-    assert abs(mixture.percentile(0.99, rtol=1e-5) - p99.value_s) < 0.015 * p99.value_s + p99.ci95_s
-    assert mixture.mean_s == pytest.approx(found.mean.value_s, rel=0.015)
+    assert abs(whole.percentile(0.99, rtol=1e-5) - p99.value_s) < 0.015 * p99.value_s + p99.ci95_s
+    assert whole.mean_s == pytest.approx(found.mean.value_s, rel=0.015)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from advisor.queueing.exact import erlang_c, mmc
+from advisor.queueing.gaps import LOWEST_SCV, renewal_law
 from advisor.queueing.qbd import (
     first_passage,
     gimc,
@@ -17,7 +18,6 @@ from advisor.queueing.qbd import (
     phase_wait,
     renewal_arrivals,
 )
-from advisor.queueing.renewal import LOWEST_SCV, renewal_law
 from tests.theory.test_exact import cases
 
 SCVS = st.floats(LOWEST_SCV, 20.0)

@@ -9,16 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.queueing.exact import deterministic_queue, lognormal_points, mdc, mg1
-from advisor.queueing.renewal import (
-    HIGHEST_SCV,
-    LOWEST_SCV,
-    cyclic_wait,
-    gidc,
-    gig1,
-    heavy_traffic_wait_s,
-    renewal_law,
-    single_server_wait,
-)
+from advisor.queueing.gaps import HIGHEST_SCV, LOWEST_SCV, renewal_law
+from advisor.queueing.renewal import cyclic_wait, gidc, gig1, heavy_traffic_wait_s, single_server_wait
 from tests.theory.test_exact import CASES, cases, check, check_simulated_wait, simulated
 
 CONSTANT = np.ones(1)

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from advisor.queueing.batch import batch_queue, lognormal_noise, make_noise, no_noise
+from advisor.queueing.batch import batch_queue
 from advisor.queueing.exact import lognormal_points, mdc, mg1, mmc
+from advisor.queueing.gaps import renewal_law
+from advisor.queueing.noise import lognormal_noise, make_noise, no_noise
 from advisor.queueing.qbd import gimc, mmppmc
-from advisor.queueing.renewal import gidc, gig1, renewal_law
+from advisor.queueing.renewal import gidc, gig1
 from advisor.simulation.arrivals import BurstProcess, PoissonProcess, RenewalProcess
 from advisor.simulation.engine import Pool
 from advisor.simulation.metrics import Stream, simulate
