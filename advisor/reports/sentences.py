@@ -161,7 +161,8 @@ def why(plan: Plan) -> tuple[str, ...]:
     if status == "optimal":
         proof = "proven cheapest" if gap is not None and gap < 1e-6 else f"within {gap or 0:.2%} of the cheapest"
     else:
-        proof = f"the cheapest found, within {gap or 0:.2%} of the best among the numbers of machines looked at"
+        off = f"within {gap:.2%} of the cheapest" if gap is not None and gap >= 5e-5 else "the cheapest"
+        proof = f"{off} among the numbers of machines looked at"
         proof += ", when the solver's time was up" if "time" in status else ""
     enlarged = (
         f" for a capacity of {rate(plan.asked_rps)}, raised because the simulator objected to less"
