@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from advisor.domain.profile import BINS_PER_OCTAVE, Cell, Histogram, Profile
+from advisor.domain.measurement import BINS_PER_OCTAVE, Histogram
+from advisor.domain.profile import Cell, Profile
 from advisor.domain.workload import CallOrder
 from advisor.queueing.noise import Noise, lognormal_noise, make_noise, no_noise
 from advisor.simulation.service import ServiceLaw, series_service

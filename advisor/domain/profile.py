@@ -6,42 +6,24 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from advisor.domain.evidence import Evidence
+from advisor.domain.measurement import (
+    Anchor,
+    Energy,
+    Histogram,
+    IdlePower,
+    IdleStart,
+    JoinTime,
+    LoadRun,
+    Outlier,
+    PowerMethod,
+    Repeat,
+)
 from advisor.domain.record import Record
-
-BINS_PER_OCTAVE = 32
-"""Resolution of the histogram grid: neighbouring edges differ by 2^(1/32), 2.2 %."""
 
 PROFILE_ID = r"^[a-z0-9][a-z0-9._-]*$"
 """Form of a profile's name: it is also a file name."""
 
-PowerMethod = Literal["nvml_counter", "nvml_poll", "rapl", "perf", "user_watts", "tdp_estimate"]
 FactValue = str | int | float | bool | None
-
-
-class Histogram(Record):
-    """Counts of service times on one fixed logarithmic grid, so that any two merge by adding counts.
-
-    Bin k holds times in [2^(k/32), 2^((k+1)/32)) seconds.
-    """
-
-    first_bin: int = Field(description="index k of the first count; negative below one second")
-    counts: tuple[int, ...] = Field(min_length=1, description="calls per bin")
-
-    def merged(self, other: Self) -> Self:
-        """Histogram of both samples together.
-
-        Examples
-        --------
-        >>> Histogram(first_bin=-3, counts=(1, 2)).merged(Histogram(first_bin=-2, counts=(5, 1)))
-        Histogram(first_bin=-3, counts=(1, 7, 1))
-        """
-        first = min(self.first_bin, other.first_bin)
-        last = max(self.first_bin + len(self.counts), other.first_bin + len(other.counts))
-        total = [0] * (last - first)
-        for histogram in (self, other):
-            for index, count in enumerate(histogram.counts):
-                total[histogram.first_bin - first + index] += count
-        return type(self)(first_bin=first, counts=tuple(total))
 
 
 class Cell(Record):
@@ -78,6 +60,9 @@ class Cell(Record):
     memory_gib: float | None = Field(default=None, gt=0, description="peak memory of one replica [GiB]")
     power_w: float | None = Field(default=None, gt=0, description="mean power while the cell ran [W]")
     power_method: PowerMethod | None = Field(default=None, description="how the power was obtained")
+    energy: Energy | None = Field(default=None, description="energy of one item")
+    repeats: tuple[Repeat, ...] = Field(default=(), description="every window, those that do not count included")
+    outliers: tuple[Outlier, ...] = Field(default=(), description="calls far longer than the median, with their time")
     warnings: tuple[str, ...] = Field(default=(), description="why to doubt this cell")
 
     @model_validator(mode="after")
@@ -103,6 +88,8 @@ class Cell(Record):
             raise ValueError("a second moment of at least the square of the mean")
         if (self.power_w is None) != (self.power_method is None):
             raise ValueError("power_w and power_method together, or neither")
+        if self.energy is not None and self.power_w is None:
+            raise ValueError("energy only together with power_w")
         if self.service_mean_s is None and self.throughput_rps is None:
             raise ValueError("a service time or a throughput")
         return self
@@ -121,6 +108,7 @@ class ModelInfo(Record):
     """The model that was measured."""
 
     name: str = Field(min_length=1, description="name that a scenario asks for, such as resnet50")
+    file: str | None = Field(default=None, description="name of the model file, without its folder")
     sha256: str | None = Field(default=None, description="hash of the model file and its external data")
     precision: str | None = Field(default=None, description="fp32, tf32, fp16, bf16 or int8")
     sequence_length: PositiveInt | None = Field(default=None, description="tokens per item, for models of text")
@@ -184,7 +172,12 @@ class Protocol(Record):
 
     warmup_calls: int = Field(ge=0, description="least calls before each cell")
     warmup_s: float = Field(ge=0, description="least time of warm-up before each cell [s]")
-    repeats: PositiveInt = Field(description="interleaved repeats of the whole grid")
+    repeats: PositiveInt = Field(description="interleaved repeats of the whole grid that were planned")
+    most_repeats: PositiveInt | None = Field(default=None, description="most repeats of a cell that does not settle")
+    mean_ci95_target_frac: float | None = Field(
+        default=None, gt=0, description="half width of the interval of the mean at which a cell is settled"
+    )
+    forced: bool = Field(default=False, description="measured although the machine was not fit for it")
     min_calls: PositiveInt = Field(description="least calls per cell and repeat")
     min_s: float = Field(gt=0, description="least time per cell and repeat [s]")
     percentile_method: str = Field(description="definition of the percentiles")
@@ -206,6 +199,11 @@ class Profile(Record):
     environment: dict[str, Fact] = Field(default_factory=dict)
     protocol: Protocol | None = None
     duration_s: float | None = Field(default=None, ge=0, description="wall time of the whole measurement [s]")
+    idle_power: IdlePower | None = Field(default=None, description="power with nothing to do")
+    anchors: tuple[Anchor, ...] = Field(default=(), description="the same cell at the start and at the end")
+    idle_starts: tuple[IdleStart, ...] = Field(default=(), description="calls of an idle replica")
+    join_times: tuple[JoinTime, ...] = Field(default=(), description="time to make one batch of single requests")
+    load_runs: tuple[LoadRun, ...] = Field(default=(), description="predictions checked under real load")
     warnings: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = Field(min_length=1)
 

@@ -1,7 +1,7 @@
 """Inputs without a data set: shapes and values made from the graph alone."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -81,6 +81,15 @@ class InputPlan:
     def feeds(self, batch_size: int, rng: np.random.Generator) -> Feeds:
         """Make the inputs of one call."""
         return {rule.name: rule.make(batch_size, rng) for rule in self.rules}
+
+    def join(self, items: Sequence[Feeds]) -> Feeds:
+        """Concatenate the inputs of several calls along their batch axes; one without such an axis is the first's."""
+        return {
+            rule.name: np.concatenate([item[rule.name] for item in items], axis=rule.dims.index(BATCH))
+            if BATCH in rule.dims
+            else items[0][rule.name]
+            for rule in self.rules
+        }
 
 
 def parse_shape(text: str) -> tuple[str, tuple[Dimension, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from advisor.domain.profile import BINS_PER_OCTAVE, Histogram
+from advisor.domain.measurement import BINS_PER_OCTAVE, Histogram
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from advisor.capacity.pool import (
     saturated_rps,
 )
 from advisor.capacity.traffic import Traffic
-from advisor.domain.profile import Histogram
+from advisor.domain.measurement import Histogram
 from advisor.queueing.noise import lognormal_noise
 from advisor.simulation.metrics import simulate
 from tests.conftest import cpu_profile, gpu_profile

@@ -1,6 +1,7 @@
 """Small models, built once, and a fake engine behind our own protocol."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,10 @@ class SleepingEngine:
     def prepare(self, batch_size: int, rng: np.random.Generator) -> int:
         """Take the batch size itself as the input."""
         return batch_size
+
+    def join(self, items: Sequence[int]) -> int:
+        """Add the batch sizes."""
+        return sum(items)
 
     def call(self, item: int) -> None:
         """Sleep in proportion to the batch size, or fail."""

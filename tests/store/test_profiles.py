@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from advisor.domain.profile import Histogram
+from advisor.domain.measurement import Histogram
 from advisor.errors import InputError
 from advisor.store.paths import PROFILES
 from advisor.store.profiles import read_profile, read_profiles

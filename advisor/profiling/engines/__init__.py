@@ -1,5 +1,6 @@
 """Engines: what runs a model. The harness owns clocks, warm-up and concurrency; an engine only does work."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,6 +20,10 @@ class Engine(Protocol):
 
     def prepare(self, batch_size: int, rng: np.random.Generator) -> Item:
         """Make the input of one call; the harness does this outside the timer."""
+        ...
+
+    def join(self, items: Sequence[Item]) -> Item:
+        """Put items together into the input of one call, in their order, as a server that batches does."""
         ...
 
     def call(self, item: Item) -> None:

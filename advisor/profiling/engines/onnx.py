@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +60,7 @@ class OnnxModel:
         self._inputs: InputPlan = plan_inputs(model.graph, options or InputOptions())
         self._model = ModelInfo(
             name=name or path.stem,
+            file=path.name,
             sha256=_sha256(files),
             precision=_precision(model.graph),
             sequence_length=self._inputs.sequence_length,
@@ -163,6 +164,10 @@ class OnnxEngine:
     def call(self, item: Feeds) -> None:
         """Run the model once; see `Engine.call`."""
         self.answer(item)
+
+    def join(self, items: Sequence[Feeds]) -> Feeds:
+        """Concatenate inputs along their batch axes; an input without one is taken from the first item."""
+        return self._inputs.join(items)
 
     def answers_finite(self, item: Feeds) -> bool:
         """Run once and tell whether every number of the answer is finite."""
