@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PORT ?= 8501
 REPORT ?= -q
 
-.PHONY: run test check format lock schema bench accuracy clean
+.PHONY: run test check format lock schema bench accuracy repeatability clean
 
 run: $(VENV)/.installed
 	$(BIN)/streamlit run app.py --server.port $(PORT)
@@ -30,6 +30,9 @@ schema: $(VENV)/.installed
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks.run
+
+repeatability: $(VENV)/.dev-installed
+	$(BIN)/python -m benchmarks.repeatability
 
 accuracy: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks.accuracy

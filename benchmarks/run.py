@@ -27,6 +27,7 @@ from advisor.store.capacities import CapacityStore
 from advisor.store.paths import DATA, PROFILES, ROOT, SCENARIOS
 from advisor.store.profiles import read_profiles
 from advisor.store.scenarios import read_scenario
+from benchmarks import harness
 from benchmarks.rivals import ciw_exponential, ours, plain_batches, simpy_batches, simpy_exponential
 
 RUNS = 5
@@ -183,6 +184,10 @@ def main() -> None:
         "| --- | ---: | ---: |",
         *capacity_rows(profiles),
         *plan_rows(profiles),
+        "",
+        "| the profiler's loop | wall time | bar |",
+        "| --- | ---: | ---: |",
+        *harness.rows(),
         "",
     ]
     text = "\n".join(lines)

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from advisor.domain.measurement import BINS_PER_OCTAVE, Histogram
 from advisor.domain.profile import Cell, Profile
 from advisor.domain.workload import CallOrder
+from advisor.errors import InputError
 from advisor.queueing.noise import Noise, lognormal_noise, make_noise, no_noise
 from advisor.simulation.service import ServiceLaw, series_service
 
@@ -91,18 +92,37 @@ def service_curves(profile: Profile) -> tuple[ServiceCurve, ...]:
     A CPU configuration counts only when it kept all logical CPUs busy, so that memory bandwidth and clocks are those
     of a full host.
     """
-    groups: dict[tuple[int | None, int | None], list[Cell]] = {}
-    for cell in profile.cells:
-        if cell.batch_size is not None and cell.service_mean_s is not None:
-            groups.setdefault((cell.threads, cell.concurrency), []).append(cell)
-    curves = []
-    for (threads, concurrency), cells in groups.items():
-        if profile.device.kind == "cpu" and not _keeps_cpu_busy(profile, threads, concurrency):
-            continue
-        curves.append(
-            _curve(profile, threads or 0, concurrency or 0, sorted(cells, key=lambda cell: cell.batch_size or 0))
+    return tuple(
+        _curve(profile, threads or 0, concurrency or 0, cells)
+        for (threads, concurrency), cells in _by_configuration(profile).items()
+        if profile.device.kind != "cpu" or _keeps_cpu_busy(profile, threads, concurrency)
+    )
+
+
+def service_curve(profile: Profile, threads: int, concurrency: int) -> ServiceCurve:
+    """Curve of one stated configuration, whether or not it kept all CPUs busy.
+
+    Raises
+    ------
+    InputError
+        When the profile has no service times of it.
+    """
+    groups = _by_configuration(profile)
+    if (threads, concurrency) not in groups:
+        known = ", ".join(f"{copies or '?'} × {count or '?'} threads" for count, copies in groups) or "none"
+        raise InputError(
+            "configuration", f"{concurrency} × {threads} threads", f"replicas that the profile measured: {known}"
         )
-    return tuple(curves)
+    return _curve(profile, threads, concurrency, groups[threads, concurrency])
+
+
+def _by_configuration(profile: Profile) -> dict[tuple[int | None, int | None], list[Cell]]:
+    """Cells with a service time per threads and concurrency, by batch size."""
+    timed = [cell for cell in profile.cells if cell.batch_size is not None and cell.service_mean_s is not None]
+    groups: dict[tuple[int | None, int | None], list[Cell]] = {}
+    for cell in timed:
+        groups.setdefault((cell.threads, cell.concurrency), []).append(cell)
+    return {key: sorted(cells, key=lambda cell: cell.batch_size or 0) for key, cells in groups.items()}
 
 
 def why_no_curve(profile: Profile) -> str:

@@ -2,7 +2,7 @@
 
 import typer
 
-from advisor.cli import catalog, example_model, plan, profile, queue, schema, trace
+from advisor.cli import catalog, compare, doctor, example_model, plan, profile, queue, schema, trace, verify
 
 app = typer.Typer(
     name="advisor",
@@ -12,7 +12,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("plan")(plan.plan)
+app.command("doctor")(doctor.doctor)
 app.command("profile")(profile.profile)
+app.command("verify")(verify.verify_profile)
+app.command("compare")(compare.compare_profiles)
 app.command("example-model")(example_model.example_model)
 app.command("catalog")(catalog.catalog)
 app.command("queue")(queue.queue)

@@ -2,6 +2,8 @@
 
 import datetime
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +11,20 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from advisor.capacity.knee import sweeps
+from advisor.cli.duration import parse_duration
+from advisor.cli.instruments import IdleWatts, Watts, open_instruments, user_watts
+from advisor.cli.preflight import Force, WaitQuiet, preflight
 from advisor.domain.profile import PROFILE_ID, Profile
 from advisor.errors import InputError
 from advisor.profiling.bench import measure
+from advisor.profiling.cell import Configuration
 from advisor.profiling.engines.onnx import OnnxModel
-from advisor.profiling.grid import GridPlan, plan_grid
-from advisor.profiling.inputs import InputOptions, parse_shape
+from advisor.profiling.environment import observe_device, usable_cpus
+from advisor.profiling.grid import DEFAULT_REPEATS, GridPlan, default_configurations, plan_grid
+from advisor.profiling.inputs import InputOptions, parse_shape, read_samples
+from advisor.profiling.journal import Journal, Start, refuse_existing
+from advisor.reports.profile_sentences import sweep_sentence
 from advisor.units import s_to_ms
 
 Model = Annotated[Path, typer.Argument(help="ONNX file", metavar="MODEL.onnx")]
@@ -22,15 +32,25 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="profile to write (
 Name = Annotated[str | None, typer.Option(help="model name that scenarios ask for; default: the file's name")]
 Identifier = Annotated[str | None, typer.Option("--id", help="profile_id; default: model, precision and CPU")]
 Batches = Annotated[str, typer.Option(help="batch sizes, separated by commas")]
+Threads = Annotated[str | None, typer.Option(help="threads of a replica, separated by commas; default: 1 to all CPUs")]
+Replicas = Annotated[
+    str | None,
+    typer.Option(help="replicas that run together, separated by commas; default: as many as keep all CPUs busy"),
+]
 Repeats = Annotated[int, typer.Option(min=1, help="interleaved repeats of the whole grid")]
 Budget = Annotated[str, typer.Option(help="time for the whole measurement, such as 90s or 5m")]
-Sequence = Annotated[int, typer.Option("--seq", min=1, help="tokens per item, for models of text")]
+Sequence_ = Annotated[int, typer.Option("--seq", min=1, help="tokens per item, for models of text")]
 Shape = Annotated[list[str] | None, typer.Option(help="shape of an input the graph leaves open: name=1,3,48,320")]
+Samples = Annotated[Path | None, typer.Option("--inputs", help="arrays to feed, by input (.npz); axis 0 is the items")]
 MachineTypeName = Annotated[str | None, typer.Option("--machine-type", help="cloud machine type of this host, if any")]
+Seed = Annotated[int, typer.Option(min=0, help="seed of inputs and of the order of cells")]
+Resume = Annotated[Path | None, typer.Option(help="journal of a measurement that was stopped or killed: go on with it")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print what would be measured and how long it takes")]
+AsJson = Annotated[bool, typer.Option("--json", help="also print the profile on standard output")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
 
 LARGEST_BATCH = 65_536
+LARGEST_COUNT = 1024
 DEFAULT_BATCHES = "1,2,4,8,16,32"
 DEFAULT_BUDGET = "120s"
 
@@ -42,26 +62,138 @@ def profile(
     name: Name = None,
     identifier: Identifier = None,
     batches: Batches = DEFAULT_BATCHES,
-    repeats: Repeats = 3,
+    threads: Threads = None,
+    replicas: Replicas = None,
+    repeats: Repeats = DEFAULT_REPEATS,
     budget: Budget = DEFAULT_BUDGET,
-    seq: Sequence = 128,
+    seq: Sequence_ = 128,
     shape: Shape = None,
+    inputs: Samples = None,
     machine_type: MachineTypeName = None,
+    watts: Watts = None,
+    idle_watts: IdleWatts = None,
+    seed: Seed = 0,
+    resume: Resume = None,
+    wait_quiet: WaitQuiet = None,
+    force: Force = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure an ONNX model on this machine's CPU and write a profile.
 
-    Stopped with Ctrl-C it writes what was measured so far.
+    Stopped with Ctrl-C it writes what was measured so far. Everything measured goes into a journal beside the profile
+    at once; --resume goes on with it, also after a crash. The journal is removed when the profile is complete.
     """
     console = Console(stderr=True, soft_wrap=True)
-    _check_targets(output, identifier)
-    options = InputOptions(sequence_length=seq, shapes=dict(parse_shape(text) for text in shape or []))
+    path = resume or output.with_suffix(".journal.jsonl")
+    _check_targets(output, identifier, new_journal=None if resume or dry_run else path)
+    sizes, places = _numbers("--batches", batches, LARGEST_BATCH), configurations(threads, replicas, usable_cpus())
+    budget_s, given = parse_duration("--budget", budget), user_watts(watts, idle_watts)
+    options = InputOptions(
+        sequence_length=seq,
+        shapes=dict(parse_shape(text) for text in shape or []),
+        samples=read_samples(inputs) if inputs is not None else {},
+    )
     onnx_model = OnnxModel(model, name=name, options=options)
-    plan = plan_grid(onnx_model, batch_sizes=_batch_sizes(batches), repeats=repeats, budget_s=parse_duration(budget))
-    _announce(plan, console)
-    if dry_run:
-        return
+    now = datetime.datetime.now(datetime.UTC)
+    findings = () if dry_run else preflight((), wait=wait_quiet, force=force, console=console)
+    if resume is not None:
+        journal = Journal.resume(resume, now=now)
+        console.print(f"Going on with {resume.name}: {len(journal.samples)} windows are there.", highlight=False)
+        _announce(journal.start.plan, console)
+    else:
+        plan = plan_grid(
+            onnx_model,
+            batch_sizes=sizes,
+            configurations=places,
+            repeats=repeats,
+            budget_s=budget_s,
+            seed=seed,
+        )
+        _announce(plan, console)
+        if dry_run:
+            return
+        device = observe_device(machine_type=machine_type)
+        journal = Journal.begin(Start(created=now, model=plan.model, device=device, plan=plan), path)
+    with (
+        open_instruments(journal.start.device, given) as instruments,
+        _progress_bar(console, quiet=quiet) as show,
+    ):
+        result = measure(
+            onnx_model,
+            journal,
+            instruments,
+            today=now.date(),
+            profile_id=identifier,
+            warnings=findings,
+            forced=bool(findings),
+            on_progress=show,
+        )
+    text = result.model_dump_json(indent=1, exclude_defaults=True) + "\n"
+    output.write_text(text, encoding="utf-8")
+    if as_json:
+        typer.echo(text, nl=False)
+    _report(result, output, console)
+    if result.status == "partial":
+        console.print(
+            f"Go on with: advisor profile {model.name} -o {output.name} --resume {path.name}", highlight=False
+        )
+        raise typer.Exit(130)
+    path.unlink()
+    if result.warnings or any(cell.warnings for cell in result.cells):
+        raise typer.Exit(3)
+
+
+def configurations(threads: str | None, replicas: str | None, cpus: int) -> tuple[Configuration, ...]:
+    """Every thread count with every number of replicas; without replicas as many as keep all CPUs busy.
+
+    Raises
+    ------
+    InputError
+        When a text is no list of numbers.
+
+    Examples
+    --------
+    >>> configurations("1,4", None, 8)
+    (Configuration(threads=1, concurrency=8), Configuration(threads=4, concurrency=2))
+    >>> configurations("2", "1,3", 8)
+    (Configuration(threads=2, concurrency=1), Configuration(threads=2, concurrency=3))
+    """
+    if threads is None and replicas is None:
+        return default_configurations(cpus)
+    counts = _numbers("--threads", threads or "1", LARGEST_COUNT)
+    if replicas is None:
+        return tuple(Configuration(count, max(1, cpus // count)) for count in counts)
+    together = _numbers("--replicas", replicas, LARGEST_COUNT)
+    return tuple(Configuration(count, copies) for count in counts for copies in together)
+
+
+def _numbers(option: str, text: str, largest: int) -> tuple[int, ...]:
+    """Whole numbers of a list given to an option."""
+    allowed = f"whole numbers from 1 to {largest}, separated by commas"
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(option, text, allowed) from error
+    if min(numbers) < 1 or max(numbers) > largest:
+        raise InputError(option, text, allowed)
+    return numbers
+
+
+def _check_targets(output: Path, identifier: str | None, *, new_journal: Path | None) -> None:
+    """Refuse what could only fail after the measurement."""
+    if new_journal is not None:
+        refuse_existing(new_journal)
+    if output.is_dir() or not output.parent.is_dir():
+        raise InputError("--output", str(output), "a file in a folder that exists")
+    if identifier is not None and re.fullmatch(PROFILE_ID, identifier) is None:
+        raise InputError("--id", identifier, "small letters, digits, dots, dashes and underscores")
+
+
+@contextmanager
+def _progress_bar(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int, float, str], None]]:
+    """A bar on a terminal, plain lines elsewhere; the function to call after every window."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -71,64 +203,14 @@ def profile(
         disable=quiet,
         transient=True,
     ) as bar:
-        task = bar.add_task("measuring", total=len(plan.cells) * plan.repeats, left="")
+        task = bar.add_task("measuring", total=None, left="")
 
         def show(done: int, total: int, seconds_left: float, line: str) -> None:
             bar.update(task, completed=done, total=total, left=f"{seconds_left:.0f} s left")
             if line and not quiet:
                 bar.console.print(line, highlight=False)
 
-        result = measure(
-            onnx_model,
-            plan,
-            today=datetime.datetime.now(datetime.UTC).date(),
-            profile_id=identifier,
-            machine_type=machine_type,
-            on_progress=show,
-        )
-    output.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    _report(result, output, console)
-    if result.status == "partial":
-        raise typer.Exit(130)
-    if result.warnings or any(cell.warnings for cell in result.cells):
-        raise typer.Exit(3)
-
-
-def _check_targets(output: Path, identifier: str | None) -> None:
-    """Refuse what could only fail after the measurement."""
-    if output.is_dir() or not output.parent.is_dir():
-        raise InputError("--output", str(output), "a file in a folder that exists")
-    if identifier is not None and re.fullmatch(PROFILE_ID, identifier) is None:
-        raise InputError("--id", identifier, "small letters, digits, dots, dashes and underscores")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a duration such as 90s, 5m or 1h.
-
-    Raises
-    ------
-    InputError
-        When the text is no duration.
-
-    Examples
-    --------
-    >>> parse_duration("5m")
-    300.0
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if match is None or float(match[1]) == 0:
-        raise InputError("--budget", text, "a time such as 90s, 5m or 1h")
-    return float(match[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
-
-
-def _batch_sizes(text: str) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError("--batches", text, "whole numbers above 0, separated by commas") from error
-    if min(sizes) < 1 or max(sizes) > LARGEST_BATCH:
-        raise InputError("--batches", text, f"whole numbers from 1 to {LARGEST_BATCH}, separated by commas")
-    return sizes
+        yield show
 
 
 def _announce(plan: GridPlan, console: Console) -> None:
@@ -142,7 +224,8 @@ def _announce(plan: GridPlan, console: Console) -> None:
     places = ", ".join(f"{place.concurrency} × {place.threads} threads" for place in plan.configurations)
     sizes = ", ".join(str(size) for size in plan.batch_sizes)
     console.print(
-        f"Batch sizes {sizes}; replicas {places}; {plan.repeats} repeats; about {plan.estimated_s:.0f} s",
+        f"Batch sizes {sizes}; replicas {places}; {plan.repeats} repeats; about {plan.estimated_s:.0f} s, and up to "
+        f"{plan.budget_s:.0f} s where repeats were disturbed or differ",
         highlight=False,
     )
     for warning in plan.warnings:
@@ -150,6 +233,9 @@ def _announce(plan: GridPlan, console: Console) -> None:
 
 
 def _report(result: Profile, output: Path, console: Console) -> None:
+    """Say what is doubtful, where throughput levels off, and what was written."""
+    for warning in result.warnings:
+        console.print(warning, style="yellow", highlight=False, markup=False)
     for cell in result.cells:
         for warning in cell.warnings:
             console.print(
@@ -158,6 +244,8 @@ def _report(result: Profile, output: Path, console: Console) -> None:
                 highlight=False,
                 markup=False,
             )
+    for sweep in sweeps(result):
+        console.print(sweep_sentence(sweep), highlight=False)
     fastest = min(result.cells, key=lambda cell: cell.service_mean_s or float("inf"))
     busiest = max(result.cells, key=lambda cell: cell.throughput_rps or 0.0)
     console.print(

@@ -43,7 +43,9 @@ class Surroundings(Record):
     """What the host did to a window. Null: the system does not tell."""
 
     run_delay_frac: float | None = Field(
-        default=None, ge=0, description="time that own threads were ready but kept off the CPUs, over their time on them"
+        default=None,
+        ge=0,
+        description="time that own threads were ready but kept off the CPUs, over their time on them",
     )
     other_cpus: float | None = Field(default=None, ge=0, description="CPUs that other processes kept busy")
     steal_frac: float | None = Field(

@@ -177,6 +177,7 @@ class Protocol(Record):
     mean_ci95_target_frac: float | None = Field(
         default=None, gt=0, description="half width of the interval of the mean at which a cell is settled"
     )
+    sittings: PositiveInt = Field(default=1, description="times that it was begun or gone on with")
     forced: bool = Field(default=False, description="measured although the machine was not fit for it")
     min_calls: PositiveInt = Field(description="least calls per cell and repeat")
     min_s: float = Field(gt=0, description="least time per cell and repeat [s]")

@@ -14,11 +14,17 @@ import numpy.typing as npt
 import onnx
 
 from advisor.errors import InputError
+from advisor.profiling.example_quantized import save_with_quantized_convolutions, save_with_quantized_products
+from advisor.profiling.inputs import InputOptions
+from advisor.profiling.shapes import plan_inputs
 
+PRECISIONS = ("fp32", "int8")
 _OPSET = 17
 _IR_VERSION = 8
 _SEED = 20240601
-_TO_THE_END = np.iinfo(np.int64).max
+_CALIBRATION_ITEMS = 8
+"""Images that set the range of activations. Their maximum over so many normal numbers hardly grows with more: an
+assumption that holds for random inputs only."""
 _RESIDUAL_SCALE = 0.25
 """Scale of the last layer of a residual branch: sixteen branches add up without growing."""
 
@@ -102,7 +108,7 @@ BERT_BASE = EncoderDimensions()
 MINILM_L6 = EncoderDimensions(layers=6, hidden=384, heads=12, intermediate=1536)
 
 
-def build_example_model(name: str, path: Path) -> None:
+def build_example_model(name: str, path: Path, *, precision: str = "fp32") -> None:
     """Write one of the example models as an ONNX file.
 
     Parameters
@@ -111,17 +117,35 @@ def build_example_model(name: str, path: Path) -> None:
         ``mlp``, ``resnet50``, ``minilm`` or ``bert-base``.
     path
         File to write; its folder must exist.
+    precision
+        ``fp32`` or ``int8``; `advisor.profiling.example_quantized` says how the latter is made.
 
     Raises
     ------
     InputError
-        When there is no example of this name, or the folder does not exist.
+        When there is no example of this name or precision, or the folder does not exist.
     """
     if name not in EXAMPLE_MODELS:
         raise InputError("example model", name, f"one of {', '.join(EXAMPLE_MODELS)}")
+    if precision not in PRECISIONS:
+        raise InputError("--precision", precision, f"one of {', '.join(PRECISIONS)}")
     if not path.parent.is_dir():
         raise InputError("folder of the model file", path.parent.name, "a folder that exists")
-    onnx.save(EXAMPLE_MODELS[name](), path)
+    model = EXAMPLE_MODELS[name]()
+    if precision == "int8":
+        save_quantized(model, path)
+    else:
+        onnx.save(model, path)
+
+
+def save_quantized(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model of this module in int8, calibrated with synthetic inputs where it has convolutions."""
+    if any(node.op_type == "Conv" for node in model.graph.node):
+        plan, rng = plan_inputs(model.graph, InputOptions()), np.random.default_rng(_SEED)
+        feeds = [plan.feeds(1, rng) for _ in range(_CALIBRATION_ITEMS)]
+        save_with_quantized_convolutions(model, path, feeds)
+    else:
+        save_with_quantized_products(model, path)
 
 
 def build_mlp(dims: MlpDimensions = MLP) -> onnx.ModelProto:

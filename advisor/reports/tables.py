@@ -8,7 +8,6 @@ import pandas as pd
 
 from advisor.domain.machine import MachineType, Offer
 from advisor.domain.plan import Alternative, BreakEven, FleetLine, Infeasible, JobPlan, Plan, Rejection
-from advisor.domain.profile import Profile
 from advisor.domain.workload import percentile_label
 from advisor.queueing.dispersion import TraceStatistics
 from advisor.reports.sentences import headline
@@ -77,11 +76,11 @@ def limits_table(plan: Plan) -> pd.DataFrame:
     rows = [
         {
             "Percentile": percentile_label(answer.percentile),
-            "Limit (ms)": _ms(answer.limit_s),
-            "Predicted (ms)": _ms(answer.value_s, digits=4),
-            "As profiled (ms)": _ms(answer.likely_s, digits=4),
-            "Simulated (ms)": _ms(verdict.value_s, digits=4),
-            "± 95 % (ms)": _ms(verdict.ci95_s, digits=2),
+            "Limit (ms)": rounded_ms(answer.limit_s),
+            "Predicted (ms)": rounded_ms(answer.value_s, digits=4),
+            "As profiled (ms)": rounded_ms(answer.likely_s, digits=4),
+            "Simulated (ms)": rounded_ms(verdict.value_s, digits=4),
+            "± 95 % (ms)": rounded_ms(verdict.ci95_s, digits=2),
             "Method": answer.method.label,
         }
         for answer, verdict in zip(plan.workloads, plan.simulation.limits, strict=True)
@@ -93,7 +92,7 @@ def distribution_table(plan: Plan) -> pd.DataFrame:
     """Share of requests that are answered later than a time."""
     columns = ["Response time (ms)", "Slower, predicted (%)", "Slower, simulated (%)"]
     rows = [
-        (_ms(point.response_time_s), 100 * point.predicted_frac, 100 * point.simulated_frac)
+        (rounded_ms(point.response_time_s), 100 * point.predicted_frac, 100 * point.simulated_frac)
         for point in plan.distribution
     ]
     return pd.DataFrame(rows, columns=columns)
@@ -195,53 +194,6 @@ def jobs_table(plan: JobPlan) -> pd.DataFrame:
     )
 
 
-def profiles_table(profiles: tuple[Profile, ...]) -> pd.DataFrame:
-    """Profiles at a glance."""
-    return pd.DataFrame(
-        [
-            {
-                "Profile": profile.profile_id,
-                "Model": profile.model.name,
-                "Device": profile.device.gpu_id or profile.device.name,
-                "Kind": profile.device.kind.upper(),
-                "Precision": profile.model.precision or "not stated",
-                "Sequence (tokens)": profile.model.sequence_length,
-                "Runtime": profile.runtime.name,
-                "Evidence": profile.evidence.kind,
-                "Date": profile.evidence.date.isoformat() if profile.evidence.date else "not stated",
-                "Cells": len(profile.cells),
-                "Status": profile.status,
-                "Warnings": len(profile.warnings) + sum(len(cell.warnings) for cell in profile.cells),
-                "Source": profile.evidence.source,
-            }
-            for profile in profiles
-        ]
-    )
-
-
-def cells_table(profile: Profile) -> pd.DataFrame:
-    """Cells of one profile; empty where the source does not say."""
-    return pd.DataFrame(
-        [
-            {
-                "Batch": cell.batch_size,
-                "Threads": cell.threads,
-                "Replicas together": cell.concurrency,
-                "Mean (ms)": _ms(cell.service_mean_s),
-                "p50 (ms)": _ms(cell.service_p50_s),
-                "p95 (ms)": _ms(cell.service_p95_s),
-                "p99 (ms)": _ms(cell.service_p99_s),
-                "±95 % (%)": None if cell.mean_ci95_frac is None else round(100 * cell.mean_ci95_frac, 2),
-                "Throughput (items/s)": None if cell.throughput_rps is None else round(cell.throughput_rps, 2),
-                "Calls": cell.count,
-                "Memory (GiB)": None if cell.memory_gib is None else round(cell.memory_gib, 3),
-                "Warnings": " ".join(cell.warnings),
-            }
-            for cell in profile.cells
-        ]
-    )
-
-
 def offers_table(found: list[tuple[MachineType, Offer]]) -> pd.DataFrame:
     """Offers of the catalog."""
     rows = [
@@ -335,7 +287,8 @@ def _alternative_note(option: Alternative) -> str:
     return ", ".join([*notes, *(["extrapolated"] if option.extrapolated else [])])
 
 
-def _ms(seconds: float | None, *, digits: int = 5) -> float | None:
+def rounded_ms(seconds: float | None, *, digits: int = 5) -> float | None:
+    """Milliseconds with so many significant digits; None stays None."""
     return None if seconds is None else float(f"{s_to_ms(seconds):.{digits}g}")
 
 

@@ -3,7 +3,8 @@
 A pool is c equal servers. Requests reach them through one queue (``central_queue``) or through a router that sends each
 one to a server's own queue at once: at random, in turn, or to the server with the fewest requests not yet answered
 (``least_outstanding``, ties in turn). A server that is free takes what waits in its queue up to the largest batch; with
-a delay d > 0 it waits for a full batch, but no longer than until the oldest request is d old.
+a delay d > 0 it waits for a full batch, but no longer than until the oldest request is d old. Of several free servers
+behind one queue the one that has been idle longest serves next, as workers that wait on a condition variable do.
 
 The loops release Python's lock, so that replications run side by side in threads. They take all arrivals of one
 replication at once: what is in memory is bounded by its length. Times are at most some ten million service times, which
@@ -18,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from advisor.domain.workload import Routing
-from advisor.simulation.service import ServiceLaw, draw
+from advisor.simulation.service import ServiceLaw, draw, idle_extra
 
 Array = NDArray[np.float64]
 
@@ -58,7 +59,7 @@ def _one_queue(arrivals, largest, servers, delay_s, law, rng):  # type: ignore[n
         size = 1
         while size < largest and head + size < arrivals.size and arrivals[head + size] <= start:
             size += 1
-        service_s = draw(law, size, state, rng)
+        service_s = draw(law, size, state, rng) + idle_extra(law, start > free[0], rng)
         end = start + service_s
         for i in range(head, head + size):
             response[i] = end - arrivals[i]
@@ -179,7 +180,7 @@ def _advance(queues, s, now, largest, delay_s, law, rng):  # type: ignore[no-unt
             clock[_DUE] = start
             return
         size = min(counts[_WAITING], largest)
-        service_s = draw(law, size, queues.states[s], rng)
+        service_s = draw(law, size, queues.states[s], rng) + idle_extra(law, start > clock[_FREE], rng)
         end = start + service_s
         for _ in range(size):
             queues.response[i] = end - arrivals[i]

@@ -26,6 +26,7 @@ class LawArrays(NamedTuple):
     sigma: Array
     series_s: Array
     block: int
+    idle_start_s: Array
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class ServiceLaw:
         successive calls are drawn from a random start, so that stalls come in bursts as they were measured.
     block
         Calls per block.
+    idle_start_s
+        Sample of what a batch takes longer when its server was idle before it, such as the waking of a worker and cold
+        caches [s]; a value of it is drawn for each such batch. None: nothing.
 
     References
     ----------
@@ -60,6 +64,7 @@ class ServiceLaw:
     exponential: bool = False
     series_s: Array | None = None
     block: int = 0
+    idle_start_s: Array | None = None
 
     @property
     def max_batch(self) -> int:
@@ -95,6 +100,7 @@ class ServiceLaw:
             np.zeros(1) if self.sigma is None else np.ascontiguousarray(self.sigma, dtype=float),
             empty if self.series_s is None else np.ascontiguousarray(self.series_s),
             self.block,
+            np.zeros(0) if self.idle_start_s is None else np.ascontiguousarray(self.idle_start_s, dtype=float),
         )
 
 
@@ -151,3 +157,11 @@ def draw(law, size, state, rng):  # type: ignore[no-untyped-def]  # numba infers
     width = cumulative[k + 1] - cumulative[k]
     share = (uniform - cumulative[k]) / width if width > 0 else 0.0
     return edges[k] + share * (edges[k + 1] - edges[k])
+
+
+@njit(cache=True, nogil=True)
+def idle_extra(law, idle, rng):  # type: ignore[no-untyped-def]  # numba infers types
+    """Time that a batch takes longer because its server was idle; a law without such times draws no random number."""
+    if not idle or law.idle_start_s.size == 0:
+        return 0.0
+    return law.idle_start_s[int(rng.random() * law.idle_start_s.size)]

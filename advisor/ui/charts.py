@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from advisor.domain.plan import BreakEven, DistributionPoint, Step, WorkloadAnswer
 from advisor.domain.profile import Profile
 from advisor.domain.workload import percentile_label
+from advisor.reports.profile_sentences import place_words
 from advisor.reports.sentences import milliseconds, rate
 from advisor.units import s_to_ms
 
@@ -68,9 +69,9 @@ def break_even_figure(steps: BreakEven, demand_rps: float, cost_usd: float, budg
             hovertemplate="%{x:,.4g} req/s: $%{y:,.2f} a month<extra>This plan</extra>",
         )
     )
-    _dress(figure, "Traffic (requests/s, log scale)", "Cost (USD/month, log scale)")
-    figure.update_xaxes(**_log_axis(start, end))
-    figure.update_yaxes(**_log_axis(low, high, prefix="$"))
+    dress(figure, "Traffic (requests/s, log scale)", "Cost (USD/month, log scale)")
+    figure.update_xaxes(**log_axis(start, end))
+    figure.update_yaxes(**log_axis(low, high, prefix="$"))
     return figure
 
 
@@ -139,7 +140,8 @@ def service_figure(profile: Profile) -> go.Figure:
     for index, ((threads, concurrency), points) in enumerate(groups.items()):
         color, dash = LINES[index % len(LINES)]
         points.sort()
-        where = _configuration(threads, concurrency)
+        words = place_words(threads, concurrency)
+        where = f", {words}" if words else ""
         figure.add_trace(
             go.Scatter(
                 x=[batch for batch, _, _ in points],
@@ -162,14 +164,14 @@ def service_figure(profile: Profile) -> go.Figure:
                     hovertemplate="batch %{x}: p99 %{y:,.4g} ms<extra></extra>",
                 )
             )
-    _dress(figure, "Batch size (items per call, log scale)", "Time per call (ms, log scale)")
+    dress(figure, "Batch size (items per call, log scale)", "Time per call (ms, log scale)")
     batches = sorted({batch for points in groups.values() for batch, _, _ in points})
     times = [time for trace in figure.data for time in trace.y]
     if times:
-        figure.update_xaxes(**_log_axis(batches[0] / 1.15, batches[-1] * 1.15))
+        figure.update_xaxes(**log_axis(batches[0] / 1.15, batches[-1] * 1.15))
         if len(batches) <= MOST_TICKS:
             figure.update_xaxes(tickvals=batches, ticktext=[str(batch) for batch in batches])
-        figure.update_yaxes(**_log_axis(min(times) / 1.3, max(times) * 1.3))
+        figure.update_yaxes(**log_axis(min(times) / 1.3, max(times) * 1.3))
     return figure
 
 
@@ -198,10 +200,10 @@ def response_figure(points: Sequence[DistributionPoint], answers: Sequence[Workl
     for index, answer in enumerate(answers):
         dash, symbol = LIMIT_MARKS[index % len(LIMIT_MARKS)]
         figure.add_trace(_limit_mark(answer, low_pct, dash=dash, symbol=symbol))
-    _dress(figure, "Response time (ms, log scale)", "Slower requests (%, log scale)")
+    dress(figure, "Response time (ms, log scale)", "Slower requests (%, log scale)")
     times_s = [point.response_time_s for point in points] + [answer.limit_s for answer in answers]
-    figure.update_xaxes(**_log_axis(s_to_ms(min(times_s)) / 1.05, s_to_ms(max(times_s)) * 1.05))
-    figure.update_yaxes(**_log_axis(low_pct, 130.0, suffix=" %"))
+    figure.update_xaxes(**log_axis(s_to_ms(min(times_s)) / 1.05, s_to_ms(max(times_s)) * 1.05))
+    figure.update_yaxes(**log_axis(low_pct, 130.0, suffix=" %"))
     return figure
 
 
@@ -219,15 +221,6 @@ def _limit_mark(answer: WorkloadAnswer, low_pct: float, *, dash: str, symbol: st
     )
 
 
-def _configuration(threads: int | None, concurrency: int | None) -> str:
-    parts = [
-        f"{count} {name}{'' if count == 1 else 's'}"
-        for count, name in ((concurrency, "replica"), (threads, "thread"))
-        if count is not None
-    ]
-    return f", {' × '.join(parts)}" if parts else ""
-
-
 def _rule(rates: list[float], costs: list[float], name: str, *, dash: str) -> go.Scatter:
     """Straight line with an entry of its own in the legend."""
     return go.Scatter(
@@ -240,7 +233,8 @@ def _rule(rates: list[float], costs: list[float], name: str, *, dash: str) -> go
     )
 
 
-def _log_axis(low: float, high: float, *, prefix: str = "", suffix: str = "") -> dict[str, object]:
+def log_axis(low: float, high: float, *, prefix: str = "", suffix: str = "") -> dict[str, object]:
+    """Settings of a logarithmic axis between two values, with round ticks."""
     ticks = log_ticks(low, high)
     return {
         "type": "log",
@@ -253,7 +247,8 @@ def _log_axis(low: float, high: float, *, prefix: str = "", suffix: str = "") ->
     }
 
 
-def _dress(figure: go.Figure, x_title: str, y_title: str) -> None:
+def dress(figure: go.Figure, x_title: str, y_title: str) -> None:
+    """Give a figure the height, titles and legend that all have."""
     figure.update_layout(
         height=HEIGHT_PX,
         margin={"l": 10, "r": 20, "t": 10, "b": 10},

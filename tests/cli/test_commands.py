@@ -108,7 +108,9 @@ def test_queue_answers_by_hand():
 def test_profile_writes_a_file_that_the_planner_accepts(model, tmp_path):
     """A profile measured here is valid and can be planned with."""
     out = tmp_path / "mine.json"
-    done = advisor("profile", model, "-o", out, "--name", "mine", "--budget", "15s", "--batches", "1,2", "--quiet")
+    done = advisor(
+        "profile", model, "-o", out, "--name", "mine", "--budget", "15s", "--batches", "1,2", "--quiet", "--force"
+    )
     assert done.returncode in (0, 3), done.stderr
     assert "Batch sizes 1, 2" in done.stderr
     profile = parse_record(Profile, out.read_text(), file="mine.json")
@@ -129,7 +131,7 @@ def test_interrupted_profile_is_partial_and_valid(model, tmp_path):
     """Ctrl-C in the middle leaves a valid partial file and exit code 130."""
     out = tmp_path / "partial.json"
     process = subprocess.Popen(
-        [sys.executable, "-m", "advisor", "profile", str(model), "-o", str(out), "--budget", "60s"],
+        [sys.executable, "-m", "advisor", "profile", str(model), "-o", str(out), "--budget", "60s", "--force"],
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,

@@ -1,17 +1,25 @@
 """Small models, built once, and a fake engine behind our own protocol."""
 
+import datetime
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from advisor.profiling.power import NoMeter
 
+from advisor.domain.measurement import Repeat
 from advisor.domain.profile import ModelInfo, RuntimeInfo
 from advisor.errors import MeasurementError
 from advisor.profiling.engines.onnx import OnnxModel
+from advisor.profiling.environment import observe_device
 from advisor.profiling.example_models import MlpDimensions, build_mlp
+from advisor.profiling.grid import GridPlan
+from advisor.profiling.instruments import Instruments
+from advisor.profiling.journal import Journal, Sample, Start, pack
 
 TINY_MLP = MlpDimensions(widths=(16, 8, 4))
 
@@ -83,3 +91,61 @@ class SleepingModel:
 def sleeping_model() -> type[SleepingModel]:
     """Give the class, so that each test chooses its speed."""
     return SleepingModel
+
+
+@pytest.fixture
+def quiet() -> Instruments:
+    """Instruments of a machine without a power meter and without GPUs."""
+    return Instruments(meter=NoMeter("a test reads none"))
+
+
+@pytest.fixture
+def begin() -> Callable[..., Journal]:
+    """Give the function that starts the journal of a plan, in memory unless there is a path."""
+
+    def start(plan: GridPlan, path: Path | None = None) -> Journal:
+        created = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+        return Journal.begin(Start(created=created, model=plan.model, device=observe_device(), plan=plan), path)
+
+    return start
+
+
+@pytest.fixture
+def sample() -> Callable[..., Sample]:
+    """Give the function that makes one window of a cell of one replica, with these calls."""
+
+    def make(batch_size: int, mean_s: float = 0.010, **choices: Any) -> Sample:
+        calls_s = np.asarray(choices.pop("calls_s", [mean_s, mean_s]))
+        cell = {"turn": 0, "anchor": False, "threads": 1, "outliers": ()} | choices
+        repeat = Repeat(
+            started_s=cell.get("started_s", 1.0),
+            duration_s=float(calls_s.sum()),
+            count=calls_s.size,
+            service_mean_s=float(calls_s.mean()),
+            service_m2_s2=float(np.square(calls_s).mean()),
+            service_p50_s=float(np.median(calls_s)),
+            service_min_s=float(calls_s.min()),
+            service_max_s=float(calls_s.max()),
+            cpu_mean_s=float(calls_s.mean()),
+            throughput_rps=batch_size / float(calls_s.mean()),
+            stall_frac=0.0,
+            warmup_calls=3,
+            warmup_settled=cell.get("settled", True),
+            first_call_s=mean_s,
+            energy_j=cell.get("energy_j"),
+            rejected=cell.get("rejected", ()),
+        )
+        return Sample(
+            batch_size=batch_size,
+            threads=cell["threads"],
+            concurrency=1,
+            round=cell["turn"],
+            anchor=cell["anchor"],
+            repeat=repeat,
+            calls=float(calls_s.size),
+            first_caller_calls=calls_s.size,
+            outliers=cell["outliers"],
+            service=pack(np.rint(calls_s * 1e9).astype(np.int64)),
+        )
+
+    return make

@@ -1,7 +1,6 @@
-"""The protocol: a plan that fits its time, windows that overlap, and a profile that can be read again."""
+"""The protocol: anchors around turns of the whole grid, what is disturbed again, and a profile that can be read."""
 
 import datetime
-import itertools
 
 import numpy as np
 import pytest
@@ -10,26 +9,22 @@ from advisor.domain.profile import Profile
 from advisor.domain.record import parse_record
 from advisor.errors import InputError, MeasurementError
 from advisor.profiling.bench import measure
-from advisor.profiling.environment import usable_cpus
-from advisor.profiling.grid import Configuration, PlannedCell, fit_budget, plan_grid
-from advisor.profiling.window import WindowRules, run_window
+from advisor.profiling.cell import Configuration
+from advisor.profiling.grid import plan_grid
+from advisor.profiling.journal import Journal
+from advisor.profiling.window import WindowRules
 
 TODAY = datetime.date(2026, 1, 2)
 QUICK = WindowRules(warmup_calls=3, warmup_s=0.0, min_calls=5, min_s=0.02)
+BUDGET_S = 2.0
 TWO_WAYS = (Configuration(threads=1, concurrency=2), Configuration(threads=2, concurrency=1))
 
 
-def planned(call_s, *, batch_sizes=(1, 2, 4), threads=1, concurrency=1):
-    """Cells whose call time is proportional to the batch."""
-    place = Configuration(threads, concurrency)
-    return [PlannedCell(size, place, call_s=call_s * size, prepare_s=0.0, memory_gib=None) for size in batch_sizes]
-
-
-def test_a_model_is_measured_from_end_to_end(tiny_model):
+def test_a_model_is_measured_from_end_to_end(tiny_model, quiet, begin):
     """A real model gives a complete profile, and the file read again is the same value."""
-    plan = plan_grid(tiny_model, batch_sizes=(4, 1), configurations=TWO_WAYS, repeats=2, rules=QUICK)
+    plan = plan_grid(tiny_model, batch_sizes=(4, 1), configurations=TWO_WAYS, repeats=2, rules=QUICK, budget_s=BUDGET_S)
     seen = []
-    profile = measure(tiny_model, plan, today=TODAY, on_progress=lambda *state: seen.append(state))
+    profile = measure(tiny_model, begin(plan), quiet, today=TODAY, on_progress=lambda *state: seen.append(state))
     assert parse_record(Profile, profile.model_dump_json(), file="tiny.json") == profile
     assert profile.status == "complete"
     assert profile.evidence.source == "advisor profile tiny.onnx"
@@ -43,172 +38,111 @@ def test_a_model_is_measured_from_end_to_end(tiny_model):
     ]
     for cell in profile.cells:
         assert cell.count == sum(cell.histogram.counts) >= 10
+        assert len(cell.repeats) >= 2
+        assert all(repeat.warmup_calls >= 3 for repeat in cell.repeats)
         assert cell.cpu_mean_s > 0
         assert cell.mean_ci95_frac is not None
         assert 2 <= len(cell.series_s) <= min(1000, cell.count)
         assert max(cell.series_s) <= cell.service_max_s * (1 + 1e-4)
-    assert [state[:2] for state in seen] == [(done, 8) for done in range(9)]
+    assert [state[0] for state in seen] == list(range(len(seen)))
+    assert seen[0][1] == 2 * 4 + 2 + 2  # turns, anchors, idle starts of one and of two threads
+    assert seen[-1][0] == seen[-1][1] >= 12
     assert seen[-1][2] == 0
     assert "items/s" in seen[-1][3]
+    assert [(anchor.batch_size, anchor.concurrency) for anchor in profile.anchors] == [(1, 2), (1, 2)]
+    assert [start.threads for start in profile.idle_starts] == [1, 2]
+    assert all(start.count == sum(start.gap.counts) == sum(start.service.counts) for start in profile.idle_starts)
+    assert [join.batch_size for join in profile.join_times] == [4]
+    assert profile.protocol.sittings == 1
+    assert profile.idle_power is None
     assert profile.environment["steal_frac"] is not None
 
 
-def test_options_that_differ_between_configurations_are_all_recorded(tiny_model):
+def test_options_that_differ_between_configurations_are_all_recorded(tiny_model, quiet, begin):
     """Spinning is on for one replica on two threads, off for two replicas."""
-    plan = plan_grid(tiny_model, batch_sizes=(1,), configurations=TWO_WAYS, repeats=1, rules=QUICK)
-    options = measure(tiny_model, plan, today=TODAY).runtime.options
+    plan = plan_grid(tiny_model, batch_sizes=(1,), configurations=TWO_WAYS, repeats=1, rules=QUICK, budget_s=BUDGET_S)
+    options = measure(tiny_model, begin(plan), quiet, today=TODAY).runtime.options
     assert options["allow_spinning[threads=1,concurrency=2]"] is False
     assert options["allow_spinning[threads=2,concurrency=1]"] is True
     assert options["inter_op_threads"] == 1
 
 
-def test_the_default_grid_keeps_all_cpus_busy(sleeping_model):
-    """One replica on each CPU, and one replica on all."""
-    plan = plan_grid(sleeping_model(1e-5), batch_sizes=(1,), rules=QUICK)
-    cpus = usable_cpus()
-    assert set(plan.configurations) == {Configuration(1, cpus), Configuration(cpus, 1)}
-    assert plan.warnings == ()
-
-
-def test_replicas_together_answer_more_than_one(sleeping_model):
+def test_replicas_together_answer_more_than_one(sleeping_model, quiet, begin):
     """Three replicas that only sleep have three times the throughput of one, over the same overlap."""
     model = sleeping_model(0.002)
     places = (Configuration(1, 1), Configuration(1, 3))
-    plan = plan_grid(model, batch_sizes=(2,), configurations=places, repeats=1, rules=QUICK)
-    alone, together = measure(model, plan, today=TODAY).cells
+    plan = plan_grid(model, batch_sizes=(2,), configurations=places, repeats=1, rules=QUICK, budget_s=BUDGET_S)
+    alone, together = measure(model, begin(plan), quiet, today=TODAY).cells
     assert together.throughput_rps == pytest.approx(3 * alone.throughput_rps, rel=0.35)
     assert alone.throughput_rps == pytest.approx(2 / alone.service_mean_s, rel=0.25)
     assert all(engine.closed for engine in model.opened)
 
 
-def test_a_call_that_waits_is_told_by_its_two_clocks(sleeping_model):
+def test_a_call_that_waits_is_told_by_its_two_clocks(sleeping_model, quiet, begin):
     """Sleep takes wall time and no CPU time, which at one thread is a warning."""
-    plan = plan_grid(sleeping_model(), batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK)
-    (cell,) = measure(sleeping_model(), plan, today=TODAY).cells
+    plan = plan_grid(
+        sleeping_model(),
+        batch_sizes=(1,),
+        configurations=[Configuration(1, 1)],
+        repeats=1,
+        rules=QUICK,
+        budget_s=BUDGET_S,
+    )
+    (cell,) = measure(sleeping_model(), begin(plan), quiet, today=TODAY).cells
     assert cell.cpu_mean_s < 0.5 * cell.service_mean_s
     codes = {warning.split(":")[0] for warning in cell.warnings}
-    assert {"WALL_OVER_CPU", "UNSETTLED", "FEW_SAMPLES", "MEMORY_UNKNOWN"} <= codes
-    assert cell.service_p99_s is None
-    assert cell.mean_ci95_frac is None
+    assert {"WALL_OVER_CPU", "MEMORY_UNKNOWN"} <= codes
 
 
-def test_the_window_ends_with_the_first_caller_to_finish(sleeping_model):
-    """A caller far slower neither lengthens the window nor adds a call that was not whole inside."""
-    fast, slow = sleeping_model(0.002).open(1, concurrency=2), sleeping_model(0.3).open(1, concurrency=2)
-    rules = WindowRules(warmup_calls=1, warmup_s=0.0, min_calls=5, min_s=0.0)
-    window = run_window([fast, slow], [1], rules, threads=1)
-    assert window.duration_s < 0.3
-    assert len(window.service_s) == 5
-    assert 5 < window.calls < 6
-
-
-def test_an_interrupt_keeps_the_whole_cells(sleeping_model):
-    """Stopped after the first window, the profile is partial and says so."""
+def test_an_interrupt_keeps_the_whole_cells(sleeping_model, quiet, begin):
+    """Stopped after the anchor and the first turn, the profile is partial and says so."""
     model = sleeping_model()
-    plan = plan_grid(model, batch_sizes=(1, 2), configurations=[Configuration(1, 1)], repeats=2, rules=QUICK)
+    plan = plan_grid(
+        model, batch_sizes=(1, 2), configurations=[Configuration(1, 1)], repeats=2, rules=QUICK, budget_s=BUDGET_S
+    )
 
-    def stop_after_one(done, total, seconds_left, line):
-        if done == 1:
+    def stop_after_a_turn(done, total, seconds_left, line):
+        if done == 3:
             raise KeyboardInterrupt
 
-    profile = measure(model, plan, today=TODAY, on_progress=stop_after_one)
+    profile = measure(model, begin(plan), quiet, today=TODAY, on_progress=stop_after_a_turn)
     assert profile.status == "partial"
-    assert len(profile.cells) == 1
+    assert len(profile.cells) == 2
+    assert len(profile.anchors) == 1
     assert any(warning.startswith("STOPPED") for warning in profile.warnings)
-    assert profile.cells[0].warnings[0].startswith("STOPPED: 1 of 2 repeats")
+    assert all(cell.warnings[0].startswith("STOPPED: 1 of 2 repeats") for cell in profile.cells)
     assert all(engine.closed for engine in model.opened)
 
 
-def test_an_interrupt_before_the_first_cell_leaves_nothing(sleeping_model):
+def test_an_interrupt_before_the_first_cell_leaves_nothing(sleeping_model, quiet, begin):
     """Without a whole cell there is no profile, only the interrupt."""
     model = sleeping_model()
-    plan = plan_grid(model, batch_sizes=(1,), configurations=[Configuration(1, 2)], repeats=1, rules=QUICK)
+    plan = plan_grid(
+        model, batch_sizes=(1,), configurations=[Configuration(1, 2)], repeats=1, rules=QUICK, budget_s=BUDGET_S
+    )
 
     def stop_at_once(*_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(model, plan, today=TODAY, on_progress=stop_at_once)
+        measure(model, begin(plan), quiet, today=TODAY, on_progress=stop_at_once)
     assert all(engine.closed for engine in model.opened)
 
 
-def test_a_replica_that_fails_ends_the_measurement_with_its_sentence(sleeping_model):
+def test_a_replica_that_fails_ends_the_measurement_with_its_sentence(sleeping_model, quiet, begin):
     """The other callers stop too, and their broken barrier is not what the user reads."""
-    plan = plan_grid(sleeping_model(), batch_sizes=(1,), configurations=[Configuration(1, 3)], repeats=1, rules=QUICK)
+    plan = plan_grid(
+        sleeping_model(),
+        batch_sizes=(1,),
+        configurations=[Configuration(1, 3)],
+        repeats=1,
+        rules=QUICK,
+        budget_s=BUDGET_S,
+    )
     model = sleeping_model(fail_after=4)
     with pytest.raises(MeasurementError, match=r"^sleeper: it broke\.$"):
-        measure(model, plan, today=TODAY)
+        measure(model, begin(plan), quiet, today=TODAY)
     assert all(engine.closed for engine in model.opened)
-
-
-def test_a_fixed_batch_is_the_only_one_planned(sleeping_model):
-    """Whatever was asked for."""
-    plan = plan_grid(sleeping_model(fixed_batch_size=1), batch_sizes=(2, 4), rules=QUICK)
-    assert plan.batch_sizes == (1,)
-
-
-def test_a_batch_that_cannot_fit_is_not_even_tried(sleeping_model):
-    """Its time is extrapolated from smaller ones, so that planning is quick."""
-    model = sleeping_model(0.01)
-    plan = plan_grid(model, batch_sizes=(1, 1000), configurations=[Configuration(1, 1)], rules=QUICK, budget_s=3.0)
-    assert plan.batch_sizes == (1,)
-    assert plan.estimated_s < 3
-    assert model.calls <= 2
-    assert plan.warnings[0].startswith("BUDGET: batch 1000 was left out")
-
-
-def test_a_short_budget_shortens_windows_first():
-    """Nothing is dropped while shorter windows are enough, and the total fits."""
-    cells = planned(0.001)
-    kept, rules, changes = fit_budget(cells, WindowRules(), repeats=3, budget_s=8.0)
-    assert list(kept) == cells
-    assert 0.2 <= rules.min_s < 1.0
-    assert 3 * sum(cell.seconds(rules) for cell in kept) <= 8.0
-    assert len(changes) == 1
-
-
-def test_a_shorter_budget_drops_the_largest_batches():
-    """Eight calls of 0.4 s, three times, do not fit into 5 s; those of 0.1 s do."""
-    kept, rules, changes = fit_budget(planned(0.1), WindowRules(), repeats=3, budget_s=5.0)
-    assert [cell.batch_size for cell in kept] == [1]
-    assert [change.split(" was")[0] for change in changes[:2]] == ["BUDGET: batch 4", "BUDGET: batch 2"]
-    assert 3 * kept[0].seconds(rules) <= 5.0
-
-
-def test_the_smallest_batch_stays_whatever_it_costs():
-    """A profile has at least one cell; the plan says that it takes longer."""
-    kept, _, changes = fit_budget(planned(5.0), WindowRules(), repeats=3, budget_s=5.0)
-    assert [cell.batch_size for cell in kept] == [1]
-    assert "more than the time left" in changes[-1]
-
-
-def test_more_time_never_means_fewer_cells_or_shorter_windows():
-    """The plan is monotone in its budget."""
-    fitted = [fit_budget(planned(0.05), WindowRules(), repeats=3, budget_s=float(budget)) for budget in range(2, 20)]
-    for (less, _, _), (more, _, _) in itertools.pairwise(fitted):
-        assert len(less) <= len(more)
-
-
-def test_a_slow_call_is_capped_in_time():
-    """Calls of 8 s stop at the cap of 10 s after two, not after five."""
-    (cell,) = planned(8.0, batch_sizes=(1,))
-    assert cell.seconds(WindowRules()) == 32.0
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"batch_sizes": (0,)},
-        {"batch_sizes": ()},
-        {"repeats": 0},
-        {"budget_s": 0.0},
-        {"configurations": [Configuration(0, 1)]},
-    ],
-)
-def test_numbers_that_make_no_grid_are_refused(sleeping_model, choice):
-    """One sentence each, before anything runs."""
-    with pytest.raises(InputError):
-        plan_grid(sleeping_model(), **choice)
 
 
 def test_items_differ_between_calls(tiny_model):
@@ -216,3 +150,80 @@ def test_items_differ_between_calls(tiny_model):
     engine, rng = tiny_model.open(1, concurrency=1), np.random.default_rng(0)
     first, second = engine.prepare(1, rng), engine.prepare(1, rng)
     assert not np.array_equal(first["features"], second["features"])
+
+
+def test_a_stopped_measurement_goes_on_where_it_was(sleeping_model, quiet, begin, tmp_path):
+    """Every cell is measured once in every turn, whatever the sitting, and time goes on without the pause."""
+    model, path = sleeping_model(), tmp_path / "run.jsonl"
+    place = [Configuration(1, 1)]
+    plan = plan_grid(
+        model, batch_sizes=(1, 2, 4), configurations=place, repeats=3, most_repeats=3, rules=QUICK, budget_s=BUDGET_S
+    )
+
+    def stop_in_the_second_turn(done, total, seconds_left, line):
+        if done == 6:
+            raise KeyboardInterrupt
+
+    measure(model, begin(plan, path), quiet, today=TODAY, on_progress=stop_in_the_second_turn)
+    first = path.read_bytes()
+    journal = Journal.resume(path, now=datetime.datetime(2026, 1, 3, tzinfo=datetime.UTC))
+    profile = measure(model, journal, quiet, today=TODAY)
+    assert path.read_bytes().startswith(first)
+    assert profile.status == "complete"
+    assert profile.protocol.sittings == 2
+    planned = [
+        (sample.round, sample.batch_size) for sample in journal.samples if not sample.anchor and sample.round < 3
+    ]
+    assert sorted(planned) == [(turn, size) for turn in range(3) for size in (1, 2, 4)]
+    starts = [sample.repeat.started_s for sample in journal.samples]
+    assert starts == sorted(starts)
+    assert len(profile.idle_starts) == 1
+    assert [join.batch_size for join in profile.join_times] == [2, 4]
+
+
+def test_another_model_cannot_go_on_with_a_journal(tiny_model, sleeping_model, quiet, begin):
+    """Its cells would not belong to the same model."""
+    plan = plan_grid(
+        tiny_model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK, budget_s=BUDGET_S
+    )
+    with pytest.raises(InputError, match="the model of the journal, tiny"):
+        measure(sleeping_model(), begin(plan), quiet, today=TODAY)
+
+
+def test_another_machine_cannot_go_on_with_a_journal(sleeping_model, quiet, begin):
+    """Nor can a machine with another number of CPUs."""
+    model = sleeping_model()
+    plan = plan_grid(
+        model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK, budget_s=BUDGET_S
+    )
+    start = begin(plan).start
+    cpu = start.device.cpu.model_copy(update={"logical_cpus": start.device.cpu.logical_cpus + 1})
+    other = start.model_copy(update={"device": start.device.model_copy(update={"cpu": cpu})})
+    with pytest.raises(InputError, match="the machine of the journal"):
+        measure(model, Journal.begin(other, None), quiet, today=TODAY)
+
+
+def test_time_that_is_left_goes_to_cells_that_differ(sleeping_model, quiet, begin):
+    """A model whose times wander gets more repeats than planned, but no more than the most."""
+
+    class Wandering(sleeping_model):
+        """A model that is slower in each new window."""
+
+        def open(self, threads, *, concurrency):
+            """Sleep longer the more calls there were."""
+            engine = super().open(threads, concurrency=concurrency)
+            call = engine.call
+
+            def slower(item):
+                self.item_s = 0.001 * (1 + self.calls // 40 % 2)
+                call(item)
+
+            engine.call = slower
+            return engine
+
+    model = Wandering()
+    plan = plan_grid(
+        model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=2, rules=QUICK, budget_s=6.0
+    )
+    (cell,) = measure(model, begin(plan), quiet, today=TODAY).cells
+    assert 2 + 2 < len(cell.repeats) <= plan.most_repeats + 6 + 2

@@ -6,12 +6,9 @@ import platform
 import psutil
 
 from advisor.profiling.environment import (
-    CpuTicks,
     observe_device,
     observe_environment,
-    parse_cpu_ticks,
     parse_cpuinfo,
-    steal_during,
     usable_cpus,
 )
 
@@ -73,12 +70,3 @@ def test_no_fact_names_the_host_or_the_user():
     assert platform.node() not in text
     assert getpass.getuser() not in text
     assert not any(word.startswith("/") for word in text)
-
-
-def test_steal_is_a_share_of_the_time_between_two_readings():
-    """Five ticks of a hundred are 5 %."""
-    before, after = CpuTicks(total=1000, steal=10), CpuTicks(total=1100, steal=15)
-    assert steal_during(before, after).value == 0.05
-    assert steal_during(None, after).value is None
-    assert steal_during(before, before).why is not None
-    assert parse_cpu_ticks("cpu 1 2 3") is None

@@ -7,7 +7,8 @@ from onnx import TensorProto
 
 from advisor.errors import InputError
 from advisor.profiling.example_models import EncoderDimensions, build_encoder
-from advisor.profiling.inputs import InputOptions, parse_shape, plan_inputs
+from advisor.profiling.inputs import InputOptions, parse_shape, read_samples
+from advisor.profiling.shapes import plan_inputs
 
 TINY_ENCODER = EncoderDimensions(layers=1, hidden=8, heads=2, intermediate=16, vocabulary=50, positions=64)
 
@@ -67,7 +68,7 @@ def test_a_table_is_found_behind_casts_and_reshapes():
         onnx.numpy_helper.from_array(np.array([-1]), "shape"),
     ]
     rules = rules_of(graph_of(("ids", TensorProto.INT32, ["batch", 5]), nodes=nodes, tensors=tensors))
-    assert rules["ids"].high == 7
+    assert rules["ids"].number == 7
 
 
 def test_a_graph_without_a_free_axis_has_a_fixed_batch():
@@ -112,10 +113,10 @@ def test_a_given_shape_must_fit_the_graph():
             plan_inputs(graph, InputOptions(shapes=shapes))
 
 
-def test_an_unknown_axis_is_refused_with_the_input_and_the_way_out():
-    """Nobody can guess an unnamed axis of a tensor of rank three."""
-    graph = graph_of(("features", TensorProto.FLOAT, ["batch", "p", "q"]))
-    with pytest.raises(InputError, match=r"features.*--shape features="):
+def test_an_input_of_unknown_rank_is_refused_with_the_way_out():
+    """Without a rank there is nothing to try."""
+    graph = graph_of(("features", TensorProto.FLOAT, None))
+    with pytest.raises(InputError, match=r"features.*--shape features=batch"):
         plan_inputs(graph, InputOptions())
 
 
@@ -123,3 +124,79 @@ def test_text_tensors_are_refused():
     """Strings cannot be made up."""
     with pytest.raises(InputError, match="input words is 'string'"):
         plan_inputs(graph_of(("words", TensorProto.STRING, ["batch"])), InputOptions())
+
+
+def test_a_one_hot_written_as_a_comparison_bounds_the_integers():
+    """Some exporters compare with 0, 1, 2, ... instead of OneHot; other numbers bound nothing."""
+    for numbers, high in ((np.arange(9), 9), (np.array([3, 5]), 2)):
+        nodes = [
+            onnx.helper.make_node("Expand", ["ids", "shape"], ["wide"]),
+            onnx.helper.make_node("Equal", ["wide", "numbers"], ["hot"]),
+        ]
+        tensors = [onnx.numpy_helper.from_array(numbers, "numbers")]
+        graph = graph_of(("ids", TensorProto.INT64, ["batch", 5, 1]), nodes=nodes, tensors=tensors)
+        assert rules_of(graph)["ids"].number == high
+
+
+def test_joined_items_lie_along_the_batch_axis_in_their_order():
+    """Whatever the axis is; an input without one is that of the first item."""
+    graph = graph_of(
+        ("x", TensorProto.FLOAT, ["batch", 2]),
+        ("state", TensorProto.FLOAT, [3, "batch", 2]),
+        ("sr", TensorProto.INT64, []),
+    )
+    plan, rng = plan_inputs(graph, InputOptions()), np.random.default_rng(0)
+    items = [plan.feeds(size, rng) for size in (1, 2)]
+    joined = plan.join(items)
+    assert joined["x"].shape == (3, 2)
+    assert joined["state"].shape == (3, 3, 2)
+    np.testing.assert_array_equal(joined["x"][1:], items[1]["x"])
+    np.testing.assert_array_equal(joined["state"][:, :1], items[0]["state"])
+    assert joined["sr"] is items[0]["sr"]
+    np.testing.assert_array_equal(plan.last_item(joined)["state"], joined["state"][:, 2:])
+
+
+def test_samples_of_the_user_are_drawn_together_in_all_inputs(tmp_path):
+    """The ids and the mask of one item belong together, also where the batch is not the first axis."""
+    file = tmp_path / "samples.npz"
+    np.savez(file, ids=np.arange(10).reshape(5, 2), state=np.arange(5.0, dtype=np.float32).reshape(1, 5, 1))
+    graph = graph_of(("ids", TensorProto.INT64, ["batch", "length"]), ("state", TensorProto.FLOAT, [1, "batch", 1]))
+    plan = plan_inputs(graph, InputOptions(samples=read_samples(file)))
+    feeds = plan.feeds(40, np.random.default_rng(0))
+    assert feeds["ids"].shape == (40, 2)
+    np.testing.assert_array_equal(feeds["ids"][:, 0], 2 * feeds["state"][0, :, 0])
+    assert np.unique(feeds["ids"][:, 0]).size == 5
+    assert [spec.fill for spec in (rule.spec() for rule in plan.rules)] == ["samples given by the user"] * 2
+    assert plan.sequence_length == 2
+    assert plan.rules[0].dims == ("batch", 2)
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ({"y": np.zeros((2, 4), np.float32)}, "an input of the model"),
+        ({"x": np.zeros((2, 4))}, "float32"),
+        ({"x": np.zeros((2, 5), np.float32)}, "4 on axis 1"),
+        ({"x": np.zeros(4, np.float32)}, "2 dimensions"),
+        ({"x": np.zeros((0, 4), np.float32)}, "the shape batch,4"),
+        ({"x": np.zeros((2, 4), np.float32), "z": np.zeros((3, 1), np.float32)}, "as many items"),
+    ],
+)
+def test_samples_must_fit_the_graph(samples, words):
+    """Name, type, lengths and number of items are checked."""
+    graph = graph_of(("x", TensorProto.FLOAT, ["batch", 4]), ("z", TensorProto.FLOAT, ["batch", 1]))
+    with pytest.raises(InputError, match=f"--inputs.*{words}"):
+        plan_inputs(graph, InputOptions(samples=samples))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no arrays", "npy"])
+def test_a_file_without_named_arrays_is_refused(tmp_path, content):
+    """The sentence names the file and what it must be."""
+    path = tmp_path / "samples.npz"
+    if content == "npy":
+        with path.open("wb") as stream:
+            np.save(stream, np.zeros(3))
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=r"samples\.npz.*one array per input"):
+        read_samples(path)

@@ -16,10 +16,13 @@ class Server:
 
     queue: deque = field(default_factory=deque)
     serving: list = field(default_factory=list)
+    free_at: float = 0.0
 
 
 class Reference:
     """Servers with constant batch times, and a record of all that happens to them.
+
+    A batch of a server that was idle takes ``idle_extra`` longer; of several the one idle longest serves next.
 
     Attributes
     ----------
@@ -31,10 +34,20 @@ class Reference:
         Time integral of the number of requests in the system, followed from event to event.
     """
 
-    def __init__(self, arrivals: Sequence[float], times: Sequence[float], servers: int, routing, delay=0.0, choices=()):
+    def __init__(
+        self,
+        arrivals: Sequence[float],
+        times: Sequence[float],
+        servers: int,
+        routing,
+        delay=0.0,
+        choices=(),
+        *,
+        idle_extra=0.0,
+    ):
         self.arrivals, self.times, self.delay, self.routing = arrivals, times, delay, routing
         self.servers = [Server() for _ in range(servers)]
-        self.choices, self.turn = choices, 0
+        self.choices, self.turn, self.idle_extra = choices, 0, idle_extra
         self.shared = deque()
         self.response = [math.nan] * len(arrivals)
         self.batches = []
@@ -56,10 +69,11 @@ class Reference:
                         self.response[i] = now - self.arrivals[i]
                         inside -= 1
                     self.servers[which].serving = []
+                    self.servers[which].free_at = now
                 elif kind == ARRIVES:
                     self._route(which)
                     inside += 1
-            for number in range(len(self.servers)):
+            for number in sorted(range(len(self.servers)), key=lambda number: self.servers[number].free_at):
                 self._start(number, now)
 
     def _route(self, i):
@@ -85,6 +99,6 @@ class Reference:
             heapq.heappush(self.events, (deadline, LOOKS, number))
             return
         server.serving = [queue.popleft() for _ in range(min(len(queue), len(self.times)))]
-        end = now + self.times[len(server.serving) - 1]
+        end = now + self.times[len(server.serving) - 1] + (self.idle_extra if now > server.free_at else 0.0)
         heapq.heappush(self.events, (end, ENDS, number))
         self.batches.append((now, end, number, list(server.serving)))

@@ -1,6 +1,7 @@
 """The compiled loops against a second simulator, request by request, and what holds on every path."""
 
 import itertools
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -70,6 +71,37 @@ def test_loops_and_reference_give_the_same_responses(system, servers, routing, d
 def test_events_at_one_instant_change_nothing(arrivals, times, servers, routing, delay):
     """The same when arrivals, ends of batches and timers coincide: at one instant ends come first, starts last."""
     agree(*both(arrivals, times, servers, routing, delay))
+
+
+@settings(max_examples=200)
+@given(random_arrivals(), servers_of, routings, delays, st.floats(0.0, 2.0))
+def test_a_server_that_was_idle_takes_longer_by_the_extra(system, servers, routing, delay, extra):
+    """The loops and the reference agree on which batches found their server idle, and add the same time to them."""
+    arrivals, times = system
+    law = replace(constant_service(times), idle_start_s=np.array([extra]))
+    found, choices = run(arrivals, law, servers, routing, delay=delay)
+    agree(found, Reference(arrivals.tolist(), times.tolist(), servers, routing, delay, choices, idle_extra=extra))
+
+
+@given(random_arrivals(), servers_of, routings, seeds)
+def test_no_idle_extra_and_an_extra_of_zero_are_the_same(system, servers, routing, seed):
+    """With constant service an extra of nothing changes no bit, though random numbers are drawn for it."""
+    arrivals, times = system
+    law = constant_service(times)
+    with_zero = replace(law, idle_start_s=np.zeros(3))
+    plain, zero = (run(arrivals, one, servers, routing, seed=seed)[0] for one in (law, with_zero))
+    assert np.array_equal(plain.response_s, zero.response_s)
+
+
+def test_idle_extras_are_drawn_from_their_sample():
+    """Requests far apart all find the server idle; their extras have the mean of the sample and no other values."""
+    sample = np.array([0.1, 0.2, 0.6])
+    law = replace(constant_service(np.array([1.0])), idle_start_s=sample)
+    found, _ = run(10.0 + 10.0 * np.arange(3000), law, 1, "central_queue")
+    extra = np.round(found.response_s - 1.0, 6)
+    assert set(extra) == set(sample)
+    # Three standard errors of the mean of 3000 draws.
+    assert extra.mean() == pytest.approx(sample.mean(), abs=3 * sample.std() / np.sqrt(3000))
 
 
 @given(random_arrivals(), servers_of, routings, delays)

@@ -14,7 +14,9 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from advisor.domain.profile import ModelInfo, RuntimeInfo
 from advisor.errors import InputError, MeasurementError
-from advisor.profiling.inputs import Feeds, InputOptions, InputPlan, plan_inputs
+from advisor.profiling.inputs import Feeds, InputOptions, InputPlan
+from advisor.profiling.shape_search import find_inputs
+from advisor.profiling.shapes import draft_inputs
 
 # ONNX Runtime's exceptions share no parent of their own; a plain RuntimeError comes from its binding.
 _ORT_ERRORS: tuple[type[Exception], ...] = (
@@ -57,9 +59,13 @@ class OnnxModel:
         self._path = path
         model = _read(path)
         files = [path, *_external_files(model, path)]
-        self._inputs: InputPlan = plan_inputs(model.graph, options or InputOptions())
+        self._name = name or path.stem
+        drafts = draft_inputs(model.graph, options or InputOptions())
+        session = self._session(1, spinning=False)
+        found = find_inputs(drafts, lambda item: _answer(session, self._name, item))
+        self._inputs, self._notes = found.plan, found.notes
         self._model = ModelInfo(
-            name=name or path.stem,
+            name=self._name,
             file=path.name,
             sha256=_sha256(files),
             precision=_precision(model.graph),
@@ -68,8 +74,6 @@ class OnnxModel:
             parameters=_parameters(model.graph) or None,
             inputs=tuple(rule.spec() for rule in self._inputs.rules),
         )
-        del model
-        self._fixed_batch_size, self._notes = self._probe()
 
     @property
     def source(self) -> str:
@@ -79,7 +83,7 @@ class OnnxModel:
     @property
     def fixed_batch_size(self) -> int | None:
         """The only batch size that the graph takes; None when its batch axis is free."""
-        return self._fixed_batch_size
+        return self._inputs.fixed_batch_size
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -94,17 +98,7 @@ class OnnxModel:
     def open(self, threads: int, *, concurrency: int) -> "OnnxEngine":
         """Open one session with `threads` threads; see `EngineFactory.open`."""
         spinning = may_spin(threads, concurrency)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.log_severity_level = _LOG_NOTHING
-        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-        try:
-            session = onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
-        except _ORT_ERRORS as error:
-            raise MeasurementError(f"{self.source}: ONNX Runtime cannot load it: {_reason(error)}.") from error
+        session = self._session(threads, spinning=spinning)
         runtime = RuntimeInfo(
             name="onnxruntime",
             version=str(onnxruntime.__version__),
@@ -118,26 +112,19 @@ class OnnxModel:
         )
         return OnnxEngine(session, self._model, runtime, self._inputs)
 
-    def _probe(self) -> tuple[int | None, tuple[str, ...]]:
-        """Run once, at batch 2 where the batch axis is free, to see that the answers are finite."""
-        notes: list[str] = []
-        fixed = self._inputs.fixed_batch_size
-        if fixed is not None:
-            notes.append(f"FIXED_BATCH: the batch axis of the graph is fixed, so only batch {fixed} was measured.")
-        rng = np.random.default_rng(0)
-        engine = self.open(1, concurrency=1)
+    def _session(self, threads: int, *, spinning: bool) -> onnxruntime.InferenceSession:
+        """Load the model into a session of its own."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = _LOG_NOTHING
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
         try:
-            finite = engine.answers_finite(self._inputs.feeds(fixed or 2, rng))
-        except MeasurementError:
-            if fixed is not None:
-                raise
-            finite, fixed = engine.answers_finite(self._inputs.feeds(1, rng)), 1
-            notes.append("FIXED_BATCH: the graph runs at batch 1 and fails at batch 2, so only batch 1 was measured.")
-        finally:
-            engine.close()
-        if not finite:
-            notes.append("NOT_FINITE: some outputs for synthetic inputs are NaN or infinite, which can change speed.")
-        return fixed, tuple(notes)
+            return onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
+        except _ORT_ERRORS as error:
+            raise MeasurementError(f"{self.source}: ONNX Runtime cannot load it: {_reason(error)}.") from error
 
 
 class OnnxEngine:
@@ -169,11 +156,6 @@ class OnnxEngine:
         """Concatenate inputs along their batch axes; an input without one is taken from the first item."""
         return self._inputs.join(items)
 
-    def answers_finite(self, item: Feeds) -> bool:
-        """Run once and tell whether every number of the answer is finite."""
-        outputs = [output for output in self.answer(item) if isinstance(output, np.ndarray)]
-        return all(bool(np.isfinite(output).all()) for output in outputs if output.dtype.kind == "f")
-
     def close(self) -> None:
         """Let the session go."""
         self._session = None
@@ -182,15 +164,17 @@ class OnnxEngine:
         """Run the model once and return its outputs; an exception becomes one sentence."""
         if self._session is None:
             raise MeasurementError(f"{self._model.name}: the session is closed.")
-        try:
-            outputs: list[object] = self._session.run(None, item)
-        except _ORT_ERRORS as error:
-            shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in item.items())
-            raise MeasurementError(
-                f"{self._model.name}: the model fails on inputs {shapes}: {_reason(error)}; "
-                "other dimensions can be given with --shape."
-            ) from error
-        return outputs
+        return _answer(self._session, self._model.name, item)
+
+
+def _answer(session: onnxruntime.InferenceSession, name: str, item: Feeds) -> list[object]:
+    """Run a session once; an exception becomes one sentence."""
+    try:
+        outputs: list[object] = session.run(None, item)
+    except _ORT_ERRORS as error:
+        shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in item.items())
+        raise MeasurementError(f"{name}: the model fails on inputs {shapes}: {_reason(error)}.") from error
+    return outputs
 
 
 def may_spin(threads: int, concurrency: int) -> bool:
@@ -239,9 +223,29 @@ def _sha256(files: list[Path]) -> str:
     return digest.hexdigest()
 
 
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """All constants of a graph: those listed, those of Constant nodes, and those of its branches and loops."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)
+
+
+def _operators(graph: onnx.GraphProto) -> Iterator[str]:
+    """Operators of a graph, its branches and loops included."""
+    for node in graph.node:
+        yield node.op_type
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _operators(attribute.g)
+
+
 def _weights(graph: onnx.GraphProto) -> Iterator[tuple[int, int]]:
     """Element type and number of elements of each weight; scalars and integer constants are no weights."""
-    for tensor in graph.initializer:
+    for tensor in _tensors(graph):
         if tensor.dims and (tensor.data_type in _FLOAT_PRECISIONS or tensor.data_type in _INT8_TYPES):
             yield tensor.data_type, int(np.prod(tensor.dims))
 
@@ -253,7 +257,7 @@ def _parameters(graph: onnx.GraphProto) -> int:
 
 def _precision(graph: onnx.GraphProto) -> str | None:
     """Precision of the arithmetic: int8 for quantized operators or weights, else the commonest float."""
-    if any(node.op_type.startswith(_INT8_NODES) for node in graph.node):
+    if any(operator.startswith(_INT8_NODES) for operator in _operators(graph)):
         return "int8"
     counts: Counter[int] = Counter()
     for element, count in _weights(graph):

@@ -1,0 +1,69 @@
+"""Options about power, and the instruments that a measurement on the CPU reads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from advisor.catalog import load_catalog
+from advisor.domain.profile import Device
+from advisor.errors import InputError
+from advisor.profiling.environment import usable_cpus
+from advisor.profiling.instruments import Instruments
+from advisor.profiling.power import (
+    TDP_ERROR_FRAC,
+    USER_WATTS_ERROR_FRAC,
+    AssumedPower,
+    NoMeter,
+    choose_meter,
+)
+from advisor.store.paths import DATA
+from advisor.store.power import estimate_cpu_power
+
+Watts = Annotated[
+    float | None, typer.Option(help="power of this machine with all CPUs busy, read off a meter, in watts")
+]
+IdleWatts = Annotated[float | None, typer.Option(help="power with nothing to do, in watts; needs --watts")]
+
+
+@contextmanager
+def open_instruments(device: Device, given: tuple[AssumedPower, ...]) -> Iterator[Instruments]:
+    """Open the best power meter at hand for a model that runs on the CPU, and close it in the end."""
+    assumed = (*given, *table_watts(device))
+    meter = choose_meter((), kind="cpu", assumed=assumed, cpus=usable_cpus())
+    try:
+        yield Instruments(meter)
+    finally:
+        if not isinstance(meter, NoMeter):
+            meter.close()
+
+
+def user_watts(watts: float | None, idle_watts: float | None) -> tuple[AssumedPower, ...]:
+    """Power that the user gave; none where nothing was given.
+
+    Raises
+    ------
+    InputError
+        When only one of the two is given, or they do not fit together.
+    """
+    if watts is None and idle_watts is None:
+        return ()
+    if watts is None or idle_watts is None:
+        missing = "--watts" if watts is None else "--idle-watts"
+        raise InputError(missing, None, "a number of watts whenever the other is given, --watts and --idle-watts")
+    if not 0 <= idle_watts <= watts or watts == 0:
+        raise InputError("--idle-watts", idle_watts, f"0 to {watts:g}, the value of --watts, which is above 0")
+    scope = "this machine, by watts given on the command line"
+    return (AssumedPower("user_watts", idle_watts, watts, scope, USER_WATTS_ERROR_FRAC),)
+
+
+def table_watts(device: Device) -> tuple[AssumedPower, ...]:
+    """Power by a published table for CPUs of this kind; none where no table has it."""
+    if device.cpu is None:
+        return ()
+    microarchitecture = load_catalog(DATA).microarchitecture(device.cpu)
+    found = estimate_cpu_power(device.name, microarchitecture=microarchitecture, vcpus=device.cpu.logical_cpus)
+    if found is None:
+        return ()
+    return (AssumedPower("tdp_estimate", found.idle_w, found.busy_w, found.scope, TDP_ERROR_FRAC),)

@@ -1,0 +1,257 @@
+"""``advisor verify``: serve a profiled model under real load here, and see whether the prediction holds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+from pydantic import TypeAdapter
+from rich.console import Console
+
+from advisor.cli.duration import parse_duration
+from advisor.cli.printing import print_table
+from advisor.domain.measurement import Checked, LoadRun
+from advisor.domain.profile import Profile
+from advisor.errors import InputError
+from advisor.profiling.engines.onnx import OnnxModel
+from advisor.profiling.environment import observe_device, usable_cpus
+from advisor.profiling.inputs import BATCH, Dimension, InputOptions, read_samples
+from advisor.profiling.verification import verify
+from advisor.profiling.verification_plan import VerificationPlan, plan_verification, refuse_other_machine
+from advisor.store.profiles import read_profile_file
+from advisor.units import ms_to_s, s_to_ms
+
+ProfileFile = Annotated[Path, typer.Argument(help="profile to check, measured on this machine", metavar="PROFILE.json")]
+Rates = Annotated[str, typer.Option(help="loads, as fractions of the saturated throughput, separated by commas")]
+ModelFile = Annotated[
+    Path | None, typer.Option("--model", help="ONNX file; default: the profile's, beside it or in the current folder")
+]
+Inputs = Annotated[Path | None, typer.Option(help="samples that the profile was measured with (.npz)")]
+Duration = Annotated[str, typer.Option(help="time of each run that counts, such as 30s; more for low rates")]
+Threads = Annotated[int | None, typer.Option(min=1, help="threads of a replica; default: see the plan it prints")]
+Replicas = Annotated[int | None, typer.Option(min=1, help="replicas; default: see the plan it prints")]
+MaxBatch = Annotated[int | None, typer.Option("--max-batch", min=1, help="largest batch; default: the knee")]
+BatchDelay = Annotated[
+    float, typer.Option("--batch-delay-ms", min=0, help="longest wait of a free replica for its batch to fill")
+]
+Seed = Annotated[int, typer.Option(min=0, help="seed of the arrivals")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="profile to write; default: the same file")]
+Anyway = Annotated[bool, typer.Option("--anyway", help="check on a machine that is not the profiled one")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="print what would be done and how long it takes")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the runs as JSON instead of a table")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress")]
+
+DEFAULT_RATES = "0.3,0.5,0.7,0.8"
+
+
+def verify_profile(
+    profile: ProfileFile,
+    *,
+    rates: Rates = DEFAULT_RATES,
+    model: ModelFile = None,
+    inputs: Inputs = None,
+    duration: Duration = "30s",
+    threads: Threads = None,
+    replicas: Replicas = None,
+    max_batch: MaxBatch = None,
+    batch_delay_ms: BatchDelay = 0.0,
+    seed: Seed = 0,
+    output: Output = None,
+    anyway: Anyway = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Serve the model under real load here and compare response times with what the profile predicts.
+
+    The runs are added to the profile as evidence. Stopped with Ctrl-C it keeps the finished ones. Exit code 0: the
+    observed p99 of every clean run, of which there is at least one, lies in the predicted interval; 3: not so.
+    """
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    target = output or profile
+    if target.is_dir() or not target.parent.is_dir():
+        raise InputError("--output", str(target), "a file in a folder that exists")
+    found = read_profile_file(profile)
+    plan = plan_verification(
+        found,
+        parse_loads(rates),
+        duration_s=parse_duration("--duration", duration),
+        cpus=usable_cpus(),
+        threads=threads,
+        replicas=replicas,
+        max_batch=max_batch,
+        batch_delay_s=ms_to_s(batch_delay_ms),
+        seed=seed,
+    )
+    if not anyway:
+        refuse_other_machine(found, observe_device().cpu)
+    onnx_model = OnnxModel(
+        profiled_file(found, model, beside=profile.parent),
+        name=found.model.name,
+        options=profiled_inputs(found, inputs),
+    )
+    refuse_other_model(found, onnx_model)
+    _announce(plan, console)
+    if dry_run:
+        return
+    runs: list[LoadRun] = []
+    stopped = False
+    try:
+        for run in verify(onnx_model, plan, on_step=lambda line: None if quiet else console.print(line)):
+            runs.append(run)
+            if not quiet:
+                console.print(run_sentence(run))
+    except KeyboardInterrupt:
+        stopped = True
+    if runs:
+        _write(found.model_copy(update={"load_runs": (*found.load_runs, *runs)}), target)
+        console.print(f"Wrote {target.name} with {len(runs)} more runs under load.")
+    _show(runs, as_json=as_json)
+    if stopped:
+        raise typer.Exit(130)
+    clean = [run for run in runs if run.clean]
+    if not clean or not all(run.p99.inside for run in clean):
+        raise typer.Exit(3)
+
+
+def parse_loads(text: str) -> tuple[float, ...]:
+    """Loads of a list such as 0.3,0.5.
+
+    Raises
+    ------
+    InputError
+        When the text is no list of numbers above 0 and up to 2.
+
+    Examples
+    --------
+    >>> parse_loads("0.3,0.5")
+    (0.3, 0.5)
+    """
+    allowed = "numbers above 0 and up to 2, separated by commas, such as 0.3,0.5"
+    try:
+        loads = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError("--rates", text, allowed) from error
+    if not all(0 < load <= 2 for load in loads):
+        raise InputError("--rates", text, allowed)
+    return loads
+
+
+def profiled_file(profile: Profile, path: Path | None, *, beside: Path) -> Path:
+    """Model file of a profile: the one given, else the one it names, beside the profile or in the current folder.
+
+    Raises
+    ------
+    InputError
+        When there is none.
+    """
+    if path is not None:
+        return path
+    name = profile.model.file
+    if name is None:
+        raise InputError("--model", None, "the ONNX file, since the profile names none")
+    places = [folder / name for folder in (beside, Path())]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise InputError("--model", None, f"the path of {name}, which is neither beside the profile nor here")
+    return found
+
+
+def profiled_inputs(profile: Profile, samples: Path | None) -> InputOptions:
+    """Inputs as the profile was measured with.
+
+    Raises
+    ------
+    InputError
+        When they were samples of the user, and none are given.
+    """
+    specs = profile.model.inputs
+    if samples is None and any(spec.fill.startswith("samples") for spec in specs):
+        raise InputError("--inputs", None, "the samples that the profile was measured with")
+    shapes: dict[str, tuple[Dimension, ...]] = {
+        spec.name: tuple(BATCH if dim == BATCH else int(dim) for dim in spec.shape) for spec in specs
+    }
+    return InputOptions(shapes=shapes, samples={} if samples is None else read_samples(samples))
+
+
+def refuse_other_model(profile: Profile, model: OnnxModel) -> None:
+    """Refuse a model file with other bytes than the profiled one.
+
+    Raises
+    ------
+    InputError
+        When the hashes differ.
+    """
+    if model.model.sha256 != profile.model.sha256:
+        raise InputError("--model", model.source, f"the file that was profiled, with sha256 {profile.model.sha256}")
+
+
+def run_sentence(run: LoadRun) -> str:
+    """What one run showed of the 99th percentile, on which the verdict is, with the codes of its doubts."""
+    p99 = run.p99
+    figure = (
+        f"Load {run.load:.2f}: p99 {s_to_ms(p99.observed_s):.3g} ms observed, {s_to_ms(p99.predicted.value_s):.3g} ms "
+        f"predicted ({s_to_ms(p99.predicted.low_s):.3g} to {s_to_ms(p99.predicted.high_s):.3g}): {verdict(run)}."
+    )
+    return " ".join((figure, *_codes(run)))
+
+
+def verdict(run: LoadRun) -> str:
+    """One of: inside, outside, or doubtful with where it lies."""
+    place = "inside" if run.p99.inside else "outside"
+    return place if run.clean else f"doubtful, {place}"
+
+
+def _codes(run: LoadRun) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(doubt.split(":")[0] for doubt in run.doubts))
+
+
+def _announce(plan: VerificationPlan, console: Console) -> None:
+    for note in plan.notes:
+        console.print(note)
+    saturated_rps = plan.model.saturated_rps
+    rates = ", ".join(f"{load:g} ({load * saturated_rps:.4g}/s)" for load in plan.loads)
+    console.print(f"Saturated throughput {saturated_rps:.4g} requests/s in the profile; loads {rates}.")
+    console.print(f"About {plan.estimated_s:.0f} s.")
+
+
+def _write(profile: Profile, target: Path) -> None:
+    """Write beside the target first, so that a crash cannot destroy a measurement of hours."""
+    draft = target.with_name(target.name + ".new")
+    draft.write_text(profile.model_dump_json(indent=1, exclude_defaults=True) + "\n", encoding="utf-8")
+    draft.replace(target)
+
+
+def _show(runs: Sequence[LoadRun], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(TypeAdapter(list[LoadRun]).dump_json(list(runs), indent=1).decode())
+        return
+    if not runs:
+        return
+    print_table(pd.DataFrame([_row(run) for run in runs]))
+    for run in runs:
+        for doubt in run.doubts:
+            typer.echo(f"Load {run.load:.2f}: {doubt}")
+
+
+def _row(run: LoadRun) -> dict[str, str]:
+    return {
+        "Load": f"{run.load:.2f}",
+        "Rate (1/s)": f"{run.rate_rps:.4g}",
+        "Requests": str(run.count),
+        "Batch": f"{run.mean_batch:.2f}",
+        "Mean (ms)": _figure(run.mean),
+        "p95 (ms)": _figure(run.p95),
+        "p99 (ms)": _figure(run.p99),
+        "Late p99 (ms)": f"{s_to_ms(run.lateness_p99_s):.3g}",
+        "Verdict on p99": verdict(run),
+        "Doubts": ", ".join(_codes(run)) or "none",
+    }
+
+
+def _figure(checked: Checked) -> str:
+    """Observed, then predicted with its interval; an observed figure outside of it is marked."""
+    predicted = checked.predicted
+    low, value, high = (f"{s_to_ms(end):.3g}" for end in (predicted.low_s, predicted.value_s, predicted.high_s))
+    return f"{s_to_ms(checked.observed_s):.3g}{'' if checked.inside else ' !'} vs {value} [{low}, {high}]"

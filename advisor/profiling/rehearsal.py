@@ -1,0 +1,129 @@
+"""One replica called once per batch size: times and memory, known before the measurement starts."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from advisor.domain.profile import ModelInfo, RuntimeInfo
+from advisor.profiling import memory
+from advisor.profiling.budget import SHORTEST_FRAC, shortened
+from advisor.profiling.cell import ITEMS_PER_CELL, Configuration, PlannedCell
+from advisor.profiling.engines import Engine, EngineFactory
+from advisor.profiling.environment import usable_cpus
+from advisor.profiling.window import WindowRules
+
+_SHORT_CALL_S = 0.1
+_GENEROUS = 1.5
+"""Configurations may share the time unevenly, so a batch size is tried somewhat beyond an even share."""
+_MEMORY_FRAC = 0.8
+_LEAST_MEMORY_GIB = 2.0**-12
+"""A quarter of a MiB: growth below this is lost among the pages of the interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a rehearsal must keep to."""
+
+    rules: WindowRules
+    repeat_s: float
+    """Time that one repeat of all batch sizes of one configuration may take [s]."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What single calls of one replica told, by batch size."""
+
+    model: ModelInfo
+    runtime: RuntimeInfo
+    open_s: float
+    call_s: dict[int, float]
+    prepare_s: dict[int, float]
+    memory_gib: dict[int, float | None]
+
+    def cell(self, batch_size: int, configuration: Configuration) -> PlannedCell:
+        """Plan one cell; replicas that share a CPU wait for each other."""
+        crowding = max(1.0, configuration.threads * configuration.concurrency / usable_cpus())
+        return PlannedCell(
+            batch_size=batch_size,
+            configuration=configuration,
+            call_s=self.call_s[batch_size] * crowding,
+            prepare_s=self.prepare_s[batch_size] * ITEMS_PER_CELL,
+            memory_gib=self.memory_gib[batch_size],
+        )
+
+    def extrapolate(self, batch_size: int) -> tuple[float, float]:
+        """Guess the times of a larger batch, in proportion to the largest one called [s]."""
+        last = max(self.call_s)
+        return self.call_s[last] * batch_size / last, self.prepare_s[last] * batch_size / last
+
+
+def rehearse(engine_factory: EngineFactory, threads: int, sizes: Sequence[int], limits: Limits) -> Rehearsal:
+    """Call one replica once per batch size, from small to large.
+
+    Batch sizes far beyond the time that is left after the smaller ones are not called: their time is
+    extrapolated in proportion, which hardly serves but to leave them out. Memory grows with the batch and is
+    never given back by a session, so the resident memory after each size is the peak of a replica that
+    serves up to it.
+    """
+    rng = np.random.default_rng(limits.seed)
+    shortest = shortened(replace(limits.rules, settle=False), SHORTEST_FRAC)
+    baseline_gib, started = memory.resident_gib(), time.perf_counter()
+    engine = engine_factory.open(threads, concurrency=1)
+    found = Rehearsal(*engine.describe(), time.perf_counter() - started, {}, {}, {})
+    spent_s = 0.0
+    try:
+        for size in sizes:
+            times = found.extrapolate(size) if found.call_s else None
+            if times is not None:
+                spent_s += PlannedCell(size, Configuration(threads, 1), *times, None).seconds(shortest)
+            growth_gib: float | None = None
+            if times is None or spent_s <= _GENEROUS * limits.repeat_s:
+                times = _time_one_call(engine, size, rng)
+                growth_gib = memory.resident_gib() - baseline_gib
+            honest = memory.can_measure_growth() and growth_gib is not None and growth_gib >= _LEAST_MEMORY_GIB
+            found.memory_gib[size] = growth_gib if honest else None
+            found.call_s[size], found.prepare_s[size] = times
+    finally:
+        engine.close()
+    return found
+
+
+def _time_one_call(engine: Engine, batch_size: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Time of a call and of preparing its input [s]; a short call is repeated, for its first one is slow."""
+    prepare_started = time.perf_counter()
+    item = engine.prepare(batch_size, rng)
+    started = time.perf_counter()
+    engine.call(item)
+    call_s = time.perf_counter() - started
+    if call_s < _SHORT_CALL_S:
+        again = time.perf_counter()
+        engine.call(item)
+        call_s = time.perf_counter() - again
+    return max(call_s, 1e-9), started - prepare_started
+
+
+def fit_machine(
+    configurations: tuple[Configuration, ...], rehearsals: dict[int, Rehearsal]
+) -> tuple[tuple[Configuration, ...], list[str]]:
+    """Lower the concurrency where replicas would not fit into memory; say where they compete for CPUs."""
+    available_gib = memory.available_gib() * _MEMORY_FRAC / len(configurations)
+    fitted, warnings = [], []
+    for place in configurations:
+        known = [size_gib for size_gib in rehearsals[place.threads].memory_gib.values() if size_gib]
+        most = max(1, int(available_gib / max(known))) if known else place.concurrency
+        if most < place.concurrency:
+            warnings.append(
+                f"MEMORY: {most} instead of {place.concurrency} replicas of {max(known):.1f} GiB "
+                "ran together, more do not fit."
+            )
+        fitted.append(replace(place, concurrency=min(most, place.concurrency)))
+    cpus = usable_cpus()
+    warnings += [
+        f"OVERSUBSCRIBED: {place.concurrency} replicas of {place.threads} threads compete for {cpus} CPUs."
+        for place in fitted
+        if place.threads * place.concurrency > cpus
+    ]
+    return tuple(dict.fromkeys(fitted)), warnings

@@ -1,0 +1,78 @@
+"""A window turned into a sample: its statistics, its surroundings, and whether it counts."""
+
+import numpy as np
+
+from advisor.domain.measurement import Outlier, Repeat
+from advisor.profiling.acceptance import find_stalls, reasons_to_reject
+from advisor.profiling.instruments import Observation, around, energy_between
+from advisor.profiling.journal import Sample, pack
+from advisor.profiling.schedule import Key
+from advisor.profiling.statistics import MIN_CALLS_FOR_P99, second_moment
+from advisor.profiling.window import Window
+
+MOST_OUTLIERS = 200
+"""Outliers kept of one window, the longest: a file that people can open."""
+
+_NS_PER_S = 1e9
+
+
+def make_sample(window: Window[Observation], key: Key, *, turn: int, anchor: bool, origin_ns: int) -> Sample:
+    """Sample of a window.
+
+    Parameters
+    ----------
+    window
+        What was seen.
+    key
+        The cell.
+    turn
+        Turn of the grid.
+    anchor
+        Whether it is one of the long windows at the start and at the end.
+    origin_ns
+        Start of the measurement on the clock of the window [ns].
+    """
+    batch_size, place = key
+    service_s = window.service_s
+    stalls = find_stalls(service_s)
+    seen = around(window.before, window.after)
+    mean_s = float(np.mean(service_s))
+    p50_s, p99_s = (float(value) for value in np.percentile(service_s, [50, 99]))
+    longest = sorted(stalls.calls, key=lambda call: -service_s[call])[:MOST_OUTLIERS]
+    repeat = Repeat(
+        started_s=float(window.starts_ns.min() - origin_ns) / _NS_PER_S,
+        duration_s=window.duration_s,
+        count=service_s.size,
+        service_mean_s=mean_s,
+        service_m2_s2=max(second_moment(service_s), mean_s**2),
+        service_p50_s=p50_s,
+        service_p99_s=p99_s if service_s.size >= MIN_CALLS_FOR_P99 else None,
+        service_min_s=float(service_s.min()),
+        service_max_s=float(service_s.max()),
+        cpu_mean_s=window.cpu_mean_s,
+        throughput_rps=window.calls * batch_size / window.duration_s,
+        stall_frac=stalls.frac,
+        warmup_calls=window.warm_up.calls,
+        warmup_settled=window.warm_up.settled,
+        first_call_s=window.warm_up.first_call_s,
+        energy_j=energy_between(window.before, window.after, window.duration_s),
+        surroundings=seen,
+        rejected=reasons_to_reject(stalls, seen),
+    )
+    return Sample(
+        batch_size=batch_size,
+        threads=place.threads,
+        concurrency=place.concurrency,
+        round=turn,
+        anchor=anchor,
+        repeat=repeat,
+        calls=window.calls,
+        first_caller_calls=window.first_caller_calls,
+        outliers=tuple(
+            Outlier(
+                at_s=max(0.0, float(window.starts_ns[call] - origin_ns) / _NS_PER_S), service_s=float(service_s[call])
+            )
+            for call in sorted(longest)
+        ),
+        service=pack(window.service_ns),
+    )

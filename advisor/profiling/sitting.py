@@ -1,0 +1,218 @@
+"""One sitting of a measurement: replicas opened once, and whatever its journal does not hold yet."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import numpy as np
+
+from advisor.domain.measurement import IdleStart, JoinTime
+from advisor.domain.profile import ModelInfo, RuntimeInfo
+from advisor.errors import InputError
+from advisor.profiling.cell import ITEMS_PER_CELL, Configuration
+from advisor.profiling.engines import Engine, EngineFactory, Item
+from advisor.profiling.idle import measure_idle_starts, measure_join_s
+from advisor.profiling.instruments import Instruments
+from advisor.profiling.journal import Entry, Journal, Sample
+from advisor.profiling.power import NoMeter, idle_power
+from advisor.profiling.sample import make_sample
+from advisor.profiling.schedule import Key, further_turn, planned_turn
+from advisor.profiling.statistics import histogram
+from advisor.profiling.window import WindowRules, run_window
+from advisor.units import s_to_ms
+
+Progress: TypeAlias = Callable[[int, int, float, str], None]
+"""Called with windows done, windows in all, seconds left, and the last result as a line."""
+
+_NS_PER_S = 1e9
+
+
+class Sitting:
+    """All replicas of one sitting, opened once, and what is done with them."""
+
+    def __init__(
+        self, engine_factory: EngineFactory, journal: Journal, instruments: Instruments, on_progress: Progress | None
+    ) -> None:
+        self._factory, self._journal, self._instruments = engine_factory, journal, instruments
+        self._on_progress = on_progress
+        self._plan = journal.start.plan
+        self._replicas: dict[Configuration, list[Engine]] = {}
+        self._settled: set[Key] = set()
+        last = journal.samples[-1].repeat if journal.samples else None
+        # Time goes on where the last sitting ended: the pause between them is not part of the measurement.
+        before_s = last.started_s + last.duration_s if last else 0.0
+        self._origin_ns = time.perf_counter_ns() - round(before_s * _NS_PER_S)
+        self._steps_done, self._steps = 0, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for engines in self._replicas.values():
+            for engine in engines:
+                engine.close()
+
+    def open(self) -> dict[Configuration, RuntimeInfo]:
+        """Open all replicas; what runs them, by configuration.
+
+        Raises
+        ------
+        InputError
+            When the model or the runtime is not that of the journal.
+        """
+        runtimes = {}
+        for place in self._plan.configurations:
+            opened = self._replicas.setdefault(place, [])
+            for _ in range(place.concurrency):
+                opened.append(self._factory.open(place.threads, concurrency=place.concurrency))
+            model, runtimes[place] = opened[0].describe()
+            _refuse_other(self._journal, model, runtimes[place])
+        return runtimes
+
+    def run(self) -> None:
+        """Do whatever the journal does not hold yet, in the order of the protocol."""
+        plan, journal = self._plan, self._journal
+        anchor = (plan.anchor.batch_size, plan.anchor.configuration)
+        turns = [planned_turn(plan, journal.samples, turn) for turn in range(plan.repeats)]
+        threads = dict.fromkeys(place.threads for place in plan.configurations)
+        to_start = [count for count in threads if all(count != found.threads for found in journal.idle_starts)]
+        self._steps = 2 + sum(map(len, turns)) + len(to_start)
+        self._tell("")
+        if journal.idle_before_w is None and not isinstance(self._instruments.meter, NoMeter):
+            journal.append(Entry(idle_before_w=idle_power(self._instruments.meter, plan.idle_power_s)))
+        self._measure_anchor(anchor)
+        for turn, keys in enumerate(turns):
+            for key in keys:
+                self._measure(key, self._rules(key), turn=turn)
+        for count in to_start:
+            self._start_idle(count)
+        self._measure_joins()
+        self._go_on_while_there_is_time()
+        self._measure_anchor(anchor)
+
+    def _go_on_while_there_is_time(self) -> None:
+        """Measure again what was disturbed or differs between repeats, until nothing does or the time is over."""
+        cells = {(cell.batch_size, cell.configuration): cell for cell in self._plan.cells}
+        turn = max((sample.round for sample in self._journal.samples), default=0) + 1
+        while keys := further_turn(self._plan, self._journal.samples, turn):
+            fitting = [key for key in keys if cells[key].seconds(self._rules(key)) <= self._left_s()]
+            if not fitting:
+                return
+            self._steps += len(fitting)
+            for key in fitting:
+                if cells[key].seconds(self._rules(key)) <= self._left_s():
+                    self._measure(key, self._rules(key), turn=turn)
+                else:
+                    self._steps -= 1
+            turn += 1
+
+    def _left_s(self) -> float:
+        """Time that may still be spent before the last anchor [s]."""
+        return self._plan.budget_s - self._plan.opening_s - self._plan.anchor_s - self._elapsed_s()
+
+    def _elapsed_s(self) -> float:
+        """Time since the start, pauses left out [s]."""
+        return (time.perf_counter_ns() - self._origin_ns) / _NS_PER_S
+
+    def _rules(self, key: Key) -> WindowRules:
+        """Rules of the next window: the first of a cell waits until its times have settled."""
+        return replace(self._plan.rules, settle=self._plan.rules.settle and key not in self._settled)
+
+    def _measure_anchor(self, key: Key) -> None:
+        """Measure the anchor, longer than other windows so that rare stalls show."""
+        rules = self._rules(key)
+        longer = replace(
+            rules, min_s=max(rules.min_s, self._plan.anchor_s), cap_s=max(rules.cap_s, self._plan.anchor_s)
+        )
+        self._measure(key, longer, turn=0, anchor=True)
+
+    def _measure(self, key: Key, rules: WindowRules, *, turn: int, anchor: bool = False) -> None:
+        """Measure one window and keep it."""
+        batch_size, place = key
+        engines = self._replicas[place]
+        seed = [self._plan.seed, len(self._journal.samples)]
+        items = _prepare(engines[0], batch_size, np.random.default_rng(seed))
+        window = run_window(engines, items, rules, threads=place.threads, observe=self._instruments.observe)
+        sample = make_sample(window, key, turn=turn, anchor=anchor, origin_ns=self._origin_ns)
+        self._journal.append(Entry(sample=sample))
+        if sample.repeat.warmup_settled:
+            self._settled.add(key)
+        self._steps_done += 1
+        self._tell(_line(sample))
+
+    def _start_idle(self, threads: int) -> None:
+        """Take calls of an idle replica, at the smallest batch."""
+        place = next(place for place in self._plan.configurations if place.threads == threads)
+        cell = min((cell for cell in self._plan.cells if cell.configuration == place), key=lambda cell: cell.batch_size)
+        rng = np.random.default_rng([self._plan.seed, threads])
+        engine = self._replicas[place][0]
+        items = _prepare(engine, cell.batch_size, rng)
+        found = measure_idle_starts(engine, items, service_s=cell.call_s, seconds=self._plan.idle_start_s, rng=rng)
+        self._journal.append(
+            Entry(
+                idle_start=IdleStart(
+                    threads=threads,
+                    concurrency=place.concurrency,
+                    batch_size=cell.batch_size,
+                    count=found.service_s.size,
+                    gap=histogram(found.gap_s),
+                    gap_mean_s=float(found.gap_s.mean()),
+                    service=histogram(found.service_s),
+                    service_mean_s=float(found.service_s.mean()),
+                )
+            )
+        )
+        self._steps_done += 1
+        self._tell(
+            f"threads {threads}, idle before each call: {s_to_ms(float(found.service_s.mean())):.3g} ms per call"
+        )
+
+    def _measure_joins(self) -> None:
+        """Time putting single requests together, for every batch size that needs it."""
+        known = {found.batch_size for found in self._journal.join_times}
+        engine = next(iter(self._replicas.values()))[0]
+        if 1 not in self._plan.batch_sizes:
+            return  # the model takes no single items, so nobody puts them together
+        for size in self._plan.batch_sizes:
+            if size > 1 and size not in known:
+                mean_s = measure_join_s(engine, size, np.random.default_rng(self._plan.seed))
+                self._journal.append(Entry(join_time=JoinTime(batch_size=size, mean_s=mean_s)))
+
+    def _tell(self, line: str) -> None:
+        """Report progress; the time left follows from the plan, since windows differ in length."""
+        if self._on_progress is not None:
+            share = self._steps_done / self._steps
+            left_s = max(self._plan.estimated_s * (1 - share), 0.0)
+            self._on_progress(self._steps_done, self._steps, left_s, line)
+
+
+def _prepare(engine: Engine, batch_size: int, rng: np.random.Generator) -> list[Item]:
+    """Different inputs for the callers to rotate through."""
+    return [engine.prepare(batch_size, rng) for _ in range(ITEMS_PER_CELL)]
+
+
+def _refuse_other(journal: Journal, model: ModelInfo, runtime: RuntimeInfo) -> None:
+    """Refuse to go on with another model or runtime: the cells would not belong together."""
+    start = journal.start
+    if model.sha256 != start.model.sha256:
+        raise InputError("model", model.name, f"the model of the journal, {start.model.name} with the same bytes")
+    if (runtime.name, runtime.version) != (start.plan.runtime.name, start.plan.runtime.version):
+        raise InputError(
+            "runtime",
+            f"{runtime.name} {runtime.version}",
+            f"{start.plan.runtime.name} {start.plan.runtime.version}, as in the journal",
+        )
+
+
+def _line(sample: Sample) -> str:
+    """Show the result of one window as a line for people."""
+    repeat = sample.repeat
+    doubt = f" ({repeat.rejected[0].split(':')[0]}, does not count)" if repeat.rejected else ""
+    return (
+        f"batch {sample.batch_size}, threads {sample.threads} × replicas {sample.concurrency}: "
+        f"{s_to_ms(repeat.service_mean_s):.3g} ms per call, {repeat.throughput_rps:.4g} items/s{doubt}"
+    )

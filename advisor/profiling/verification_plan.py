@@ -1,0 +1,223 @@
+"""What `advisor verify` will do, known before it starts: the server, the loads, and the time it takes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advisor.capacity.knee import Sweep, batch_sweeps
+from advisor.domain.profile import CpuIdentity, Profile
+from advisor.errors import InputError
+from advisor.profiling.cell import Configuration
+from advisor.profiling.forecast import ServiceModel, service_model
+from advisor.profiling.serving import WARM_CALLS, ServerSetup
+from advisor.profiling.window import WindowRules
+
+FEWEST_COUNTED = 300
+"""Requests at least, for three of them to lie beyond the 99th percentile: an assumption, and still few."""
+LONGEST_RUN_S = 300.0
+"""A run that gets too few requests in this time is judged to have too few [s]: an assumption."""
+WARM_UP_SERVICES, SHORTEST_WARM_UP_S, LONGEST_WARM_UP_S = 50, 1.0, 10.0
+"""Start of a run that does not count: 50 service times, as the protocol asks; at least 1 s is an assumption."""
+ANCHOR_SIZES = 3
+"""Batch sizes measured again just before and after; in trials this brought the mean to within 2 %."""
+ANCHOR_RULES = WindowRules(warmup_calls=3, warmup_s=0.1, min_calls=12, min_s=0.7, cap_s=5.0, settle=False)
+"""Two seconds for three sizes, as in those trials."""
+VAGUE_ERROR_FRAC = 0.10
+"""Half width of the interval of a service time from which on a prediction is too vague to be a test: an assumption."""
+
+
+@dataclass(frozen=True)
+class VerificationPlan:
+    """Runs to be made; `plan_verification` makes it.
+
+    Attributes
+    ----------
+    setup
+        The server.
+    model
+        Service times that the profile states for it.
+    loads
+        Load ρ of each run: its rate over the saturated throughput.
+    duration_s
+        Time of a run that counts, at least [s].
+    seed
+        Seed of the arrivals; run k has seed + k.
+    anchor_sizes
+        Batch sizes that are measured again before and after each run.
+    cpus
+        CPUs that the process may use.
+    notes
+        Sentences about what was chosen and what the profile lacks.
+    """
+
+    setup: ServerSetup
+    model: ServiceModel
+    loads: tuple[float, ...]
+    duration_s: float
+    seed: int
+    anchor_sizes: tuple[int, ...]
+    cpus: int
+    notes: tuple[str, ...]
+
+    @property
+    def leaves_a_cpu_free(self) -> bool:
+        """Whether the load generator has a CPU that no replica uses."""
+        return _leaves_a_cpu_free(self.setup.configuration, self.cpus)
+
+    def warm_up_requests(self, rate_rps: float) -> int:
+        """Requests at the start of a run that do not count."""
+        return math.ceil(rate_rps * self._warm_up_s)
+
+    def counted_requests(self, rate_rps: float) -> int:
+        """Requests of a run that count."""
+        wanted = max(self.duration_s * rate_rps, FEWEST_COUNTED)
+        return math.ceil(min(wanted, max(LONGEST_RUN_S, self.duration_s) * rate_rps))
+
+    @property
+    def estimated_s(self) -> float:
+        """Time of everything, the opening of the model left out [s]."""
+        times_s = self.model.curve.batch_time_s
+        anchor_s = sum(
+            max(ANCHOR_RULES.min_s, ANCHOR_RULES.min_calls * float(times_s[size - 1]))
+            + max(ANCHOR_RULES.warmup_s, ANCHOR_RULES.warmup_calls * float(times_s[size - 1]))
+            for size in self.anchor_sizes
+        )
+        rates = [load * self.model.saturated_rps for load in self.loads]
+        runs_s = sum(self._warm_up_s + self.counted_requests(rate) / rate for rate in rates)
+        shapes_s = WARM_CALLS * float(times_s[: self.setup.max_batch].sum())
+        return shapes_s + anchor_s * (len(rates) + 1) + runs_s
+
+    @property
+    def _warm_up_s(self) -> float:
+        services_s = WARM_UP_SERVICES * float(self.model.curve.batch_time_s[0])
+        return min(max(services_s, SHORTEST_WARM_UP_S), LONGEST_WARM_UP_S)
+
+
+def plan_verification(
+    profile: Profile,
+    loads: Sequence[float],
+    *,
+    duration_s: float,
+    cpus: int,
+    threads: int | None = None,
+    replicas: int | None = None,
+    max_batch: int | None = None,
+    batch_delay_s: float = 0.0,
+    seed: int = 0,
+) -> VerificationPlan:
+    """Choose what is left open and say so.
+
+    Parameters
+    ----------
+    profile
+        The profile to check.
+    loads
+        Load of each run.
+    duration_s
+        Time of each run that counts [s].
+    cpus
+        CPUs that the process may use.
+    threads, replicas
+        Configuration; by default the one of the profile with the most throughput that leaves a CPU to the load
+        generator, or the one with the most where none does.
+    max_batch
+        Largest batch; by default the smallest that reaches 95 % of the best throughput.
+    batch_delay_s
+        Longest wait of a free worker for its batch to fill [s].
+    seed
+        Seed of the arrivals.
+
+    Raises
+    ------
+    InputError
+        When the profile cannot be checked here, or a number is not allowed.
+    """
+    if profile.evidence.kind != "measured" or profile.device.kind != "cpu":
+        found = f"{profile.evidence.kind}, on a {profile.device.kind.upper()}"
+        raise InputError("profile", found, "a profile measured on the CPU of this machine")
+    if not loads or min(loads) <= 0:
+        raise InputError("loads", list(loads), "one or more numbers above 0")
+    sweep, notes = _choose(profile, threads, replicas, cpus)
+    place = Configuration(sweep.threads or 1, sweep.concurrency or 1)
+    sizes = [point.size for point in sweep.points]
+    largest = sweep.knee.size if max_batch is None else max_batch
+    if not 1 <= largest <= sizes[-1]:
+        raise InputError("max batch", largest, f"a whole number from 1 to {sizes[-1]}, the largest batch measured")
+    if max_batch is None:
+        notes.append(f"Largest batch {largest}: the smallest that reaches 95 % of the best throughput in the profile.")
+    setup = ServerSetup(place, largest, batch_delay_s)
+    model = service_model(profile, setup)
+    return VerificationPlan(
+        setup=setup,
+        model=model,
+        loads=tuple(loads),
+        duration_s=duration_s,
+        seed=seed,
+        anchor_sizes=_spread([size for size in sizes if size <= largest] or sizes[:1]),
+        cpus=cpus,
+        notes=(*notes, *model.notes, *_vagueness(model, largest)),
+    )
+
+
+def refuse_other_machine(profile: Profile, cpu: CpuIdentity | None) -> None:
+    """Refuse a machine that is not of the kind that was profiled: its service times are others.
+
+    Raises
+    ------
+    InputError
+        When the CPU differs, or the number of CPUs that can be used.
+    """
+    there, here = _identity(profile.device.cpu), _identity(cpu)
+    if there != here:
+        raise InputError("this machine", here, f"the one that was profiled, {there}; --anyway checks all the same")
+
+
+def _identity(cpu: CpuIdentity | None) -> str:
+    if cpu is None:
+        return "a CPU that was not identified"
+    kind = f"{cpu.vendor} family {cpu.family} model {cpu.model} stepping {cpu.stepping}"
+    return f"{kind}, {cpu.logical_cpus} CPUs usable"
+
+
+def _choose(profile: Profile, threads: int | None, replicas: int | None, cpus: int) -> tuple[Sweep, list[str]]:
+    """Take the configuration to serve with, and say how it was chosen."""
+    known = [sweep for sweep in batch_sweeps(profile) if sweep.threads is not None and sweep.concurrency is not None]
+    fitting = [sweep for sweep in known if threads in (None, sweep.threads) and replicas in (None, sweep.concurrency)]
+    if not fitting:
+        listed = ", ".join(f"{sweep.concurrency} × {sweep.threads}" for sweep in known) or "none"
+        asked = f"{replicas or 'any number'} × {threads or 'any number'}"
+        raise InputError("replicas × threads", asked, f"what the profile measured: {listed}")
+    free = [
+        sweep
+        for sweep in fitting
+        if _leaves_a_cpu_free(Configuration(sweep.threads or 1, sweep.concurrency or 1), cpus)
+    ]
+    best = max(free or fitting, key=lambda sweep: sweep.best_rps)
+    name = f"{best.concurrency} × {best.threads} threads"
+    if not free:
+        return best, [
+            f"Replicas {name}: they use all {cpus} CPUs, so the load generator and the replicas take time from each "
+            "other; what is observed describes both."
+        ]
+    return best, [f"Replicas {name}: the most throughput in the profile that leaves a CPU to the load generator."]
+
+
+def _vagueness(model: ServiceModel, largest: int) -> tuple[str, ...]:
+    """Tell when the profile knows so little that nearly everything would agree with it."""
+    error_frac = float(model.curve.error_frac[:largest].max())
+    if error_frac <= VAGUE_ERROR_FRAC:
+        return ()
+    return (
+        f"The profile knows its service times to ±{error_frac:.0%} only (95 % interval): a prediction so vague proves "
+        "little; measure again with more repeats on a quiet machine.",
+    )
+
+
+def _leaves_a_cpu_free(place: Configuration, cpus: int) -> bool:
+    return place.threads * place.concurrency < cpus
+
+
+def _spread(sizes: list[int]) -> tuple[int, ...]:
+    """First, middle and last size."""
+    places = {round(k * (len(sizes) - 1) / (ANCHOR_SIZES - 1)) for k in range(ANCHOR_SIZES)}
+    return tuple(sizes[place] for place in sorted(places))
