@@ -40,8 +40,8 @@ def compare_profiles(
 ) -> None:
     """Compare two profiles of one model on one kind of machine, cell by cell.
 
-    A cell is a regression when its mean time grew by more than --fail-over and its 95 % interval excludes no
-    change. Exit code 3: a regression, or a growth above the limit that repeats would be needed to judge.
+    A cell is a regression when its mean time grew by more than --fail-over and the 95 % interval of the growth lies
+    wholly above zero. Exit code 3: a regression, or a growth above the limit that repeats would be needed to judge.
     """
     limit_frac = parse_percent(fail_over)
     result = compare(read_profile_file(old), read_profile_file(new), fail_over_frac=limit_frac, anyway=anyway)
@@ -135,6 +135,9 @@ def _reading(result: Comparison) -> Iterator[str]:
             f"{_cells(len(result.judged))} judged, {slower} slower. If nothing had changed, {result.by_chance:.2g} "
             "would be expected to look slower by chance."
         )
+    noisy = len(result.noisy_over_limit)
+    if noisy:
+        yield f"{_cells(noisy)} grew by more than {limit} within noise: more repeats on a quieter machine would tell."
     once = len(result.cells) - len(result.judged)
     if once:
         over = len(result.unjudged_over_limit)

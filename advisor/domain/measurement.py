@@ -45,7 +45,7 @@ class Surroundings(Record):
     run_delay_frac: float | None = Field(
         default=None,
         ge=0,
-        description="time that own threads were ready but kept off the CPUs, over their time on them",
+        description="time of own threads ready but kept off the CPUs, over their time on them",
     )
     other_cpus: float | None = Field(default=None, ge=0, description="CPUs that other processes kept busy")
     steal_frac: float | None = Field(

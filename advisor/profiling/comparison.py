@@ -131,6 +131,11 @@ class Comparison:
         return tuple(cell for cell in self.cells if cell.ratio_low is None and cell.ratio > 1 + self.fail_over_frac)
 
     @property
+    def noisy_over_limit(self) -> tuple[CellComparison, ...]:
+        """Cells above the limit whose interval includes no change: better measurements might tell."""
+        return tuple(cell for cell in self.judged if cell.ratio > 1 + self.fail_over_frac and not cell.regression)
+
+    @property
     def by_chance(self) -> float:
         """How many of the judged cells would be called slower if nothing had changed."""
         return CHANCE_FRAC * len(self.judged)
@@ -171,7 +176,7 @@ def compare(old: Profile, new: Profile, *, fail_over_frac: float = 0.05, anyway:
     by_name = old.model.sha256 is None or new.model.sha256 is None
     mismatches = tuple(_differing(_identity(old, by_name=by_name), _identity(new, by_name=by_name)))
     if mismatches and not anyway:
-        raise _refusal(mismatches, old)
+        raise _refusal(mismatches)
     old_cells, new_cells = _by_key(old), _by_key(new)
     both = sorted(old_cells.keys() & new_cells.keys(), key=_order)
     if not both:
@@ -336,12 +341,12 @@ def _differing(old: dict[str, FactValue], new: dict[str, FactValue]) -> Iterator
             yield Difference(field, old.get(field), new.get(field))
 
 
-def _refusal(mismatches: tuple[Difference, ...], old: Profile) -> InputError:
+def _refusal(mismatches: tuple[Difference, ...]) -> InputError:
     first, *others = mismatches
     wanted = "nothing" if first.old is None else repr(first.old)
     also = f" (also different: {', '.join(difference.field for difference in others)})" if others else ""
     return InputError(
-        first.field, first.new, f"{wanted}, as in {old.profile_id}{also}; --anyway compares them all the same"
+        first.field, first.new, f"{wanted}, as in the old profile{also}; --anyway compares them all the same"
     )
 
 

@@ -63,6 +63,14 @@ def test_one_repeat_is_undecided(app: typer.Typer, tmp_path: Path) -> None:
     assert "1 of them more than 5 % slower." in " ".join(done.stdout.split())
 
 
+def test_a_growth_within_noise_passes_and_is_told(app: typer.Typer, tmp_path: Path) -> None:
+    """Not blamed, and not hidden either."""
+    files = [written(tmp_path, "old", cpu_profile(TIMES_S)), written(tmp_path, "new", slowed(1.2, error=0.4))]
+    done = CliRunner().invoke(app, files)
+    assert done.exit_code == 0
+    assert "1 cell grew by more than 5 % within noise" in " ".join(done.stdout.split())
+
+
 def test_another_precision_is_refused_unless_told(app: typer.Typer, tmp_path: Path) -> None:
     """Refused with the field and both values; --anyway compares and says what differs."""
     other = cpu_profile(TIMES_S)
@@ -71,7 +79,7 @@ def test_another_precision_is_refused_unless_told(app: typer.Typer, tmp_path: Pa
     refused = CliRunner().invoke(app, files)
     assert isinstance(refused.exception, InputError)
     assert str(refused.exception) == (
-        "model.precision is 'int8'; allowed: 'fp32', as in old; --anyway compares them all the same."
+        "model.precision is 'int8'; allowed: 'fp32', as in the old profile; --anyway compares them all the same."
     )
     done = CliRunner().invoke(app, [*files, "--anyway"])
     assert done.exit_code == 0

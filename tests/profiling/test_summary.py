@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from advisor.profiling.power import MeterReading, NoMeter
 
 from advisor.domain.measurement import IdlePower, Outlier
 from advisor.domain.profile import ModelInfo, RuntimeInfo
 from advisor.profiling.cell import Configuration, PlannedCell
 from advisor.profiling.grid import GridPlan
+from advisor.profiling.power import MeterReading, NoMeter
 from advisor.profiling.summary import anchors, drift_warning, summarize_cells, usable
 from advisor.profiling.window import WindowRules
 
