@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from advisor.capacity.knee import batch_sweeps
 from advisor.domain.measurement import BINS_PER_OCTAVE, Histogram
 from advisor.domain.profile import Cell, Profile
 from advisor.domain.workload import CallOrder
@@ -158,6 +159,7 @@ def _curve(profile: Profile, threads: int, concurrency: int, cells: list[Cell]) 
     memory = max((cell.memory_gib or 0.0 for cell in cells), default=0.0)
     if memory == 0:
         assumptions.append("the source states no memory need; it ran on this device, so it is taken to fit")
+    assumptions += _floor_assumption(profile, threads, concurrency)
     return ServiceCurve(
         profile.profile_id,
         threads,
@@ -169,6 +171,16 @@ def _curve(profile: Profile, threads: int, concurrency: int, cells: list[Cell]) 
         tuple(assumptions),
         _series(cells, above),
     )
+
+
+def _floor_assumption(profile: Profile, threads: int, concurrency: int) -> list[str]:
+    """Sentence for throughput that never leveled off: it is what such batches sustain, not what the machine could."""
+    return [
+        f"throughput was not seen to level off up to batch {sweep.points[-1].size}, the largest measured: larger batches, "
+        "which are not planned with, may sustain more"
+        for sweep in batch_sweeps(profile)
+        if (sweep.threads or 0, sweep.concurrency or 0) == (threads, concurrency) and not sweep.saturated
+    ]
 
 
 def _series(cells: list[Cell], above: NDArray[np.intp]) -> tuple[Array, ...]:

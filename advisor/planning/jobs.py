@@ -3,7 +3,7 @@
 import datetime
 
 from advisor import __version__
-from advisor.capacity.curve import PUBLISHED_ERROR_FRAC, service_curves
+from advisor.capacity.curve import PUBLISHED_ERROR_FRAC, service_curves, why_no_curve
 from advisor.domain.plan import EvidenceLine, JobAnswer, JobPlan, Provenance
 from advisor.domain.profile import Cell, Profile
 from advisor.domain.workload import JobScenario, NodeOption
@@ -149,6 +149,9 @@ def _node_speed(option: NodeOption, profile: Profile) -> tuple[float, list[str],
         if extrapolated:
             assumptions.append(f"extrapolated: {curve.replicas_measured} replicas were measured together")
         return option.replicas * rates[best], assumptions, extrapolated
+    if any(cell.batch_size is not None and cell.service_mean_s is not None for cell in profile.cells):
+        # Its throughput is a floor: replicas that left CPUs idle do not tell what the whole host does.
+        raise InputError("jobs.options.profile", option.profile, f"another profile: {why_no_curve(profile)}")
     rate = max((_rate(cell) for cell in profile.cells), default=0.0)
     if rate == 0.0:
         raise InputError("jobs.options.profile", option.profile, "a profile with a service time or a throughput")

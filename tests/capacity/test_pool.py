@@ -126,6 +126,13 @@ def test_cpu_profiles_count_only_with_all_cores_busy():
     assert "all cores busy" in why_no_curve(lonely)
 
 
+def test_throughput_that_never_leveled_off_is_said_to_be_a_floor():
+    """A batch twice as large that sustains far more says so; one that sustains the same does not."""
+    growing, level = (service_curves(gpu_profile({1: 0.010, 2: time_s}))[0] for time_s in (0.011, 0.020))
+    assert any("not seen to level off up to batch 2" in sentence for sentence in growing.assumptions)
+    assert not any("level off" in sentence for sentence in level.assumptions)
+
+
 @given(st.floats(min_value=0.001, max_value=1.5))
 def test_lognormal_through_p99_has_that_p99(scv):
     """The SCV read off p99/mean gives back the ratio it was read from."""

@@ -131,3 +131,13 @@ def test_too_few_owned_nodes_without_a_rent_do_not_suffice(small_profiles):
     """Nodes that are neither owned nor to be rented leave the question without an answer."""
     short = scenario(NodeOption(name="a", profile="net-cpu", owned_count=1, replicas=64))
     assert plan(short, small_profiles, None, today=TODAY).status == "infeasible"
+
+
+def test_throughput_of_a_host_with_idle_cpus_is_no_capacity(small_profiles):
+    """One replica alone on a machine of many CPUs is a floor; the sentence asks for another profile."""
+    lonely = cpu_profile({1: 0.05}, logical_cpus=4, profile_id="lonely")
+    cells = tuple(cell.model_copy(update={"concurrency": 1}) for cell in lonely.cells)
+    lonely = lonely.model_copy(update={"cells": cells})
+    night = scenario(NodeOption(name="hosts", profile="lonely", owned_count=12, replicas=1))
+    with pytest.raises(InputError, match="another profile: profile lonely was not measured with all cores busy"):
+        plan(night, (*small_profiles, lonely), None, today=TODAY)

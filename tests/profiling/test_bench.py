@@ -16,7 +16,7 @@ from advisor.profiling.window import WindowRules
 
 TODAY = datetime.date(2026, 1, 2)
 QUICK = WindowRules(warmup_calls=3, warmup_s=0.0, min_calls=5, min_s=0.02)
-BUDGET_S = 2.0
+BUDGET_S = 4.0
 TWO_WAYS = (Configuration(threads=1, concurrency=2), Configuration(threads=2, concurrency=1))
 
 
