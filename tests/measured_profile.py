@@ -103,6 +103,7 @@ def load_run(load: float, *, p99_error_frac: float = 0.03, doubts: tuple[str, ..
         mean=checked(1.01 * mean_s, mean_s),
         p95=checked(2.05 * mean_s, 2.0 * mean_s),
         p99=checked((1 + p99_error_frac) * 3.0 * mean_s, 3.0 * mean_s),
+        planned_p99_s=0.0191,
         drift_frac=0.004,
         drift_after_frac=-0.002,
         lateness_p99_s=0.0004,
@@ -144,7 +145,6 @@ def full_profile(*, is_estimate: bool = False, profile_id: str = "everything-zen
         "idle_starts": (
             IdleStart(
                 threads=1,
-                concurrency=2,
                 batch_size=1,
                 count=400,
                 gap=HISTOGRAM,

@@ -60,11 +60,6 @@ class Sweep:
         return max(point.throughput_rps for point in self.points)
 
     @property
-    def capacity_rps(self) -> float | None:
-        """Highest throughput there is along this axis [1/s]; None for a floor, which is no capacity."""
-        return self.best_rps if self.saturated else None
-
-    @property
     def knee(self) -> SweepPoint:
         """Smallest size that reaches 95 % of the best throughput; beyond it calls only take longer."""
         return next(point for point in self.points if point.throughput_rps >= KNEE_FRAC * self.best_rps)

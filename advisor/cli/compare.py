@@ -41,7 +41,8 @@ def compare_profiles(
     """Compare two profiles of one model on one kind of machine, cell by cell.
 
     A cell is a regression when its mean time grew by more than --fail-over and the 95 % interval of the growth lies
-    wholly above zero. Exit code 3: a regression, or a growth above the limit that repeats would be needed to judge.
+    wholly above zero. Exit code 3: a regression, or undecided, because a cell grew above the limit within its noise,
+    went missing, or has no repeats to judge it by.
     """
     limit_frac = parse_percent(fail_over)
     result = compare(read_profile_file(old), read_profile_file(new), fail_over_frac=limit_frac, anyway=anyway)
@@ -102,6 +103,17 @@ def result_markdown(result: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _why_undecided(result: Comparison) -> str:
+    reasons = []
+    if result.noisy_over_limit:
+        reasons.append(f"{_cells(len(result.noisy_over_limit))} grew above the limit within noise")
+    if result.unjudged_over_limit or not result.judged:
+        reasons.append("without repeats nobody knows what is noise")
+    if result.only_old:
+        reasons.append(f"{_cells(len(result.only_old))} of the old profile are missing")
+    return f"{' and '.join(reasons)}; measure again"
+
+
 def _headline(result: Comparison) -> str:
     limit = _percent(result.fail_over_frac)
     count = len(result.regressions)
@@ -109,7 +121,7 @@ def _headline(result: Comparison) -> str:
         case "regression":
             return f"Regression: {_cells(count)} more than {limit} slower"
         case "undecided":
-            return "Undecided: measure again with repeats"
+            return f"Undecided: {_why_undecided(result)}"
         case "pass":
             return f"No regression above {limit} in {_cells(len(result.judged))}"
 

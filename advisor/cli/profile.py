@@ -25,6 +25,7 @@ from advisor.profiling.grid import DEFAULT_REPEATS, GridPlan, default_configurat
 from advisor.profiling.inputs import InputOptions, parse_shape, read_samples
 from advisor.profiling.journal import Journal, Start, refuse_existing
 from advisor.reports.profile_sentences import sweep_sentence
+from advisor.store.profiles import profile_json, write_profile
 from advisor.units import s_to_ms
 
 Model = Annotated[Path, typer.Argument(help="ONNX file", metavar="MODEL.onnx")]
@@ -130,10 +131,9 @@ def profile(
             forced=bool(findings),
             on_progress=show,
         )
-    text = result.model_dump_json(indent=1, exclude_defaults=True) + "\n"
-    output.write_text(text, encoding="utf-8")
+    write_profile(result, output)
     if as_json:
-        typer.echo(text, nl=False)
+        typer.echo(profile_json(result), nl=False)
     _report(result, output, console)
     if result.status == "partial":
         console.print(

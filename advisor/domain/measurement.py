@@ -111,10 +111,9 @@ class IdlePower(Record):
 
 
 class IdleStart(Record):
-    """Calls that found the replica idle, as most do at low load."""
+    """Calls that found their replica idle, as most do at low load; one replica was called, the others slept."""
 
     threads: PositiveInt
-    concurrency: PositiveInt
     batch_size: PositiveInt
     count: PositiveInt = Field(description="calls")
     gap: Histogram = Field(description="from the request to the start of the call, the waking of a thread [s]")
@@ -182,7 +181,9 @@ class LoadRun(Record):
     max_batch_size: PositiveInt = Field(description="largest batch that the server made")
     batch_delay_s: float = Field(ge=0, description="longest wait of a free replica for its batch to fill [s]")
     rate_rps: float = Field(gt=0, description="requests per second [1/s]")
-    load: float = Field(gt=0, description="rate over the saturated throughput of the profile")
+    load: float = Field(
+        gt=0, description="rate over the saturated throughput that the profile, rescaled by the anchor, states"
+    )
     seed: int = Field(description="seed of the arrivals")
     count: PositiveInt = Field(description="requests counted, those of the start left out")
     duration_s: float = Field(gt=0, description="time of the run [s]")
@@ -190,6 +191,9 @@ class LoadRun(Record):
     mean: Checked
     p95: Checked
     p99: Checked
+    planned_p99_s: float = Field(
+        gt=0, description="p99 for these arrivals by the service times alone, as plans use them [s]"
+    )
     drift_frac: float = Field(description="anchor just before over that of the profile, minus one; predictions use it")
     drift_after_frac: float = Field(description="the same just after the run")
     lateness_p99_s: float = Field(ge=0, description="how late the load generator was, 99th percentile [s]")

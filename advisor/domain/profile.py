@@ -65,6 +65,12 @@ class Cell(Record):
     outliers: tuple[Outlier, ...] = Field(default=(), description="calls far longer than the median, with their time")
     warnings: tuple[str, ...] = Field(default=(), description="why to doubt this cell")
 
+    @property
+    def contaminated(self) -> bool:
+        """Whether fewer than two windows were undisturbed, so that all of them make up the figures."""
+        undisturbed = sum(not repeat.rejected for repeat in self.repeats)
+        return undisturbed < min(2, len(self.repeats))
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         ordered = [
@@ -207,6 +213,17 @@ class Profile(Record):
     load_runs: tuple[LoadRun, ...] = Field(default=(), description="predictions checked under real load")
     warnings: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = Field(min_length=1)
+
+    def quietest_cell(self, batch_size: int, threads: int) -> Cell | None:
+        """Cell of a batch size and thread count with the fewest replicas at work; None where none was measured."""
+        cells = [
+            cell
+            for cell in self.cells
+            if (cell.batch_size, cell.threads) == (batch_size, threads)
+            and cell.concurrency is not None
+            and cell.service_mean_s is not None
+        ]
+        return min(cells, key=lambda cell: cell.concurrency or 0, default=None)
 
     @model_validator(mode="after")
     def _cells_are_distinct(self) -> Self:

@@ -147,10 +147,15 @@ class Comparison:
 
     @property
     def outcome(self) -> Outcome:
-        """Regression; undecided when a cell above the limit, or every cell, could not be judged; else pass."""
+        """Regression, undecided or pass.
+
+        Undecided: a cell grew above the limit within its noise, went missing, or has no repeats. A worse measurement
+        must not look better.
+        """
         if self.regressions:
             return "regression"
-        return "undecided" if self.unjudged_over_limit or not self.judged else "pass"
+        doubtful = self.unjudged_over_limit or self.noisy_over_limit or self.only_old or not self.judged
+        return "undecided" if doubtful else "pass"
 
 
 def compare(old: Profile, new: Profile, *, fail_over_frac: float = 0.05, anyway: bool = False) -> Comparison:

@@ -72,6 +72,10 @@ class ServiceModel:
         largest = self.join_s.size
         return self.replicas * largest / float(self.curve.batch_time_s[largest - 1] + self.join_s[-1])
 
+    def as_planned(self) -> "ServiceModel":
+        """The same as plans use it: batches take no time to put together, and idle workers start at once."""
+        return replace(self, join_s=np.zeros_like(self.join_s), idle_start_s=None)
+
     def law(self, ratio: FloatArray | float) -> ServiceLaw:
         """Service times when calls take ``ratio`` times as long as in the profile, per batch size or at all."""
         largest = self.join_s.size
@@ -153,7 +157,8 @@ def forecast(
     rows = []
     for child in np.random.SeedSequence(seed).spawn(replications):
         scale_rng, service_rng, router_rng = (np.random.default_rng(seed) for seed in child.spawn(3))
-        # One draw for all batch sizes: what makes a machine slower makes all of them slower.
+        # One draw for all batch sizes: what makes a machine slower makes all of them slower. The anchor says how fast
+        # it was at one moment; how far it wanders until the run is over is what repeats of the profile differ by.
         spread = scale_rng.standard_normal() * known_s
         spread += scale_rng.standard_normal() * ratio.error_frac / _HALF_WIDTH_IN_SIGMAS
         law = model.law(ratio.value * np.exp(spread))
@@ -187,14 +192,10 @@ def _idle_start_s(profile: Profile, place: Configuration) -> FloatArray | None:
     if not starts:
         return None
     start = starts[0]
-    warm = [
-        (cell.concurrency, cell.service_mean_s)
-        for cell in profile.cells
-        if (cell.threads, cell.batch_size) == (start.threads, start.batch_size)
-        and cell.concurrency is not None
-        and cell.service_mean_s is not None
-    ]
-    cold_s = max(0.0, start.service_mean_s - min(warm)[1]) if warm else 0.0
+    warm = profile.quietest_cell(start.batch_size, start.threads)
+    cold_s = 0.0
+    if warm is not None and warm.service_mean_s is not None:
+        cold_s = max(0.0, start.service_mean_s - warm.service_mean_s)
     return quantiles_s(start.gap, _IDLE_SAMPLE) + cold_s
 
 

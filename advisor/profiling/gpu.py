@@ -78,7 +78,7 @@ class Gpu(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The cards of this machine, or why there are none."""
+    """The cards of this machine that can be opened, and why others or all cannot."""
 
     cards: tuple[Gpu, ...]
     why: str | None = None
@@ -95,17 +95,19 @@ def open_gpus() -> Gpus:
     except pynvml.NVMLError as error:
         return Gpus((), f"NVML cannot be used: {error}")
     cards: list[Gpu] = []
+    failures: list[str] = []
     try:
         for index in range(pynvml.nvmlDeviceGetCount()):
-            cards.append(NvmlGpu(pynvml.nvmlDeviceGetHandleByIndex(index)))
+            try:
+                cards.append(NvmlGpu(pynvml.nvmlDeviceGetHandleByIndex(index)))
+            except pynvml.NVMLError as error:
+                failures.append(f"card {index} cannot be opened: {error}")
     except pynvml.NVMLError as error:
-        for card in cards:
-            card.close()
         return Gpus((), f"NVML does not list its cards: {error}")
     finally:
         # The library counts its users; each card that was opened is one of its own.
         _leave_library()
-    return Gpus(tuple(cards), None if cards else "NVML lists no card")
+    return Gpus(tuple(cards), "; ".join(failures) or (None if cards else "NVML lists no card"))
 
 
 class NvmlGpu:

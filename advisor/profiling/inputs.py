@@ -136,6 +136,8 @@ def parse_shape(text: str) -> tuple[str, tuple[Dimension, ...]]:
     """
     name, _, numbers = text.rpartition("=")
     parts = [part.strip() for part in numbers.split(",")]
+    if parts.count(BATCH) > 1:
+        raise InputError("--shape", text, "the word batch once at most")
     if not name or not all(part == BATCH or (part.isdecimal() and int(part) > 0) for part in parts):
         raise InputError("--shape", text, "name=1,3,224,224 with whole numbers above 0 or the word batch")
     return name, tuple(BATCH if part == BATCH else int(part) for part in parts)

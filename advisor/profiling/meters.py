@@ -182,11 +182,15 @@ class NvmlPolled:
         )
 
     def _advance(self) -> None:
-        """Add the trapezoids since the last reading; a long gap of failed readings is no straight line."""
+        """Add the trapezoids since the last reading; a long gap of failed readings is no straight line.
+
+        Whoever reads next learns of the gap once; the integral goes on behind it.
+        """
         now = self._look()
-        if self._trouble is not None and now[0][0] - self._last[0][0] > LONGEST_BRIDGE_S:
-            raise self._trouble
-        self._trouble = None
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None and now[0][0] - self._last[0][0] > LONGEST_BRIDGE_S:
+            self._last = now
+            raise trouble
         for (before_s, before_w), (at_s, power_w) in zip(self._last, now, strict=True):
             self._energy_j += (before_w + power_w) / 2 * (at_s - before_s)
         self._last = now

@@ -18,6 +18,7 @@ from advisor.domain.measurement import Energy, IdlePower
 from advisor.errors import MeasurementError
 from advisor.profiling.cpu_meters import Perf, Rapl, find_packages
 from advisor.profiling.gpu import Gpu
+from advisor.profiling.host import own_cpus
 from advisor.profiling.meters import (
     AssumedMeter,
     AssumedPower,
@@ -118,7 +119,7 @@ def choose_meter(
     for rung, why in (("user_watts", "none were given"), ("tdp_estimate", "no figure is known")):
         for power in assumed:
             if power.method == rung:
-                return AssumedMeter(power, busy_cpu_s=busy_cpu_s if kind == "cpu" else None, cpus=cpus)
+                return AssumedMeter(power, busy_cpu_s=_busy_clock(cpus) if kind == "cpu" else None, cpus=cpus)
         reasons.append(f"{rung}: {why}")
     return NoMeter("; ".join(reasons))
 
@@ -201,6 +202,14 @@ def _spread_j(windows: Sequence[EnergyWindow]) -> float:
         return 0.0
     per_item_j = [window.energy_j / window.items for window in windows]
     return float(stdtrit(count - 1, 0.975)) * float(np.std(per_item_j, ddof=1)) / math.sqrt(count)
+
+
+def _busy_clock(cpus: int) -> Callable[[], float]:
+    """CPU time that the watts follow: of all processes, or of this one where a quota grants fewer CPUs than there are.
+
+    What others do on the CPUs of a host is not what a container with a part of them uses.
+    """
+    return busy_cpu_s if len(own_cpus()) <= cpus else time.process_time
 
 
 def _rapl(powercap: Path) -> Meter:

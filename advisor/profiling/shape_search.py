@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from advisor.errors import MeasurementError
+from advisor.errors import InputError, MeasurementError
 from advisor.profiling.inputs import BATCH, Array, Feeds, InputPlan
 from advisor.profiling.shapes import InputDraft, input_plans, unusual_plans
 
@@ -63,11 +63,16 @@ def find_inputs(drafts: Sequence[InputDraft], answer: Answer) -> Found:
 
     Raises
     ------
+    InputError
+        When the graph calls two axes of one input the batch, so that there is no plan to try.
     MeasurementError
         When no plan runs; the sentence suggests a shape that does, where one is found.
     """
     trials: list[Trial] = []
     failures: list[MeasurementError] = []
+    if next(input_plans(drafts), None) is None:
+        names = ", ".join(draft.name for draft in drafts)
+        raise InputError("batch axis of the inputs", names, "one axis each; give them with --shape name=batch,...")
     for plan in _first(input_plans(drafts), MOST_TRIES):
         trial = _tried(plan, answer)
         if isinstance(trial, MeasurementError):

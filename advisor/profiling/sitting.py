@@ -156,7 +156,6 @@ class Sitting:
             Entry(
                 idle_start=IdleStart(
                     threads=threads,
-                    concurrency=place.concurrency,
                     batch_size=cell.batch_size,
                     count=found.service_s.size,
                     gap=histogram(found.gap_s),

@@ -15,6 +15,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from advisor import __version__
+from advisor.capacity.curve import UNREPEATED_ERROR_FRAC
 from advisor.domain.measurement import Checked, LoadRun, Surroundings
 from advisor.errors import InputError, MeasurementError
 from advisor.profiling.acceptance import find_stalls, reasons_to_reject
@@ -25,7 +26,7 @@ from advisor.profiling.host import read_host, surroundings
 from advisor.profiling.load import LEAD_S, drive, poisson_arrivals, schedule
 from advisor.profiling.serving import Server, prepare_singles, warm_up
 from advisor.profiling.statistics import histogram, mean_ci95_frac
-from advisor.profiling.verification_plan import ANCHOR_RULES, FEWEST_COUNTED, VerificationPlan
+from advisor.profiling.verification_plan import ANCHOR_RULES, FEWEST_COUNTED, VerificationPlan, refuse_other_runtime
 from advisor.profiling.window import run_window
 from advisor.units import s_to_ms
 
@@ -85,7 +86,7 @@ def verify(
     Raises
     ------
     InputError
-        When the model takes no single requests.
+        When the model takes no single requests, or another version of the runtime runs it.
     MeasurementError
         When a replica cannot be opened or fails.
     """
@@ -100,6 +101,8 @@ def verify(
         for _ in range(place.concurrency):
             engines.append(engine_factory.open(place.threads, concurrency=place.concurrency))
             stack.callback(engines[-1].close)
+        if plan.runtime is not None:
+            refuse_other_runtime(plan.runtime, engines[0].describe()[1])
         singles = prepare_singles(engines[0], rng, most=largest)
         anchor_items = {
             size: [engines[0].prepare(size, rng) for _ in range(ITEMS_PER_CELL)] for size in plan.anchor_sizes
@@ -131,7 +134,8 @@ def read_anchor(
         pieces = np.array_split(in_order_s, min(_PIECES, in_order_s.size))
         ratios += [float(piece.mean() / plan.model.curve.batch_time_s[size - 1]) for piece in pieces]
         reasons += reasons_to_reject(find_stalls(in_order_s), surroundings(window.before, window.after))
-    ratio = SpeedRatio(float(np.mean(ratios)), mean_ci95_frac(ratios) or 0.0)
+    known_frac = mean_ci95_frac(ratios)
+    ratio = SpeedRatio(float(np.mean(ratios)), UNREPEATED_ERROR_FRAC if known_frac is None else known_frac)
     return AnchorReading(ratio, tuple(dict.fromkeys(reasons)))
 
 
@@ -181,6 +185,9 @@ def compare(
     predicted = forecast(
         plan.model, observed.arrivals_s, counted_from=observed.counted_from, ratio=before.ratio, seed=seed
     )
+    as_planned = forecast(
+        plan.model.as_planned(), observed.arrivals_s, counted_from=observed.counted_from, ratio=SpeedRatio(), seed=seed
+    )
     p95_s, p99_s = (float(value) for value in np.percentile(observed.response_s, [95, 99]))
     setup = plan.setup
     return LoadRun(
@@ -199,6 +206,7 @@ def compare(
         mean=Checked(observed_s=float(observed.response_s.mean()), predicted=predicted.mean),
         p95=Checked(observed_s=p95_s, predicted=predicted.p95),
         p99=Checked(observed_s=p99_s, predicted=predicted.p99),
+        planned_p99_s=as_planned.p99.value_s,
         drift_frac=before.ratio.value - 1,
         drift_after_frac=after.ratio.value - 1,
         lateness_p99_s=max(observed.lateness_p99_s, 0.0),

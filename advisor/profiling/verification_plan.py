@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from advisor.capacity.knee import Sweep, batch_sweeps
-from advisor.domain.profile import CpuIdentity, Profile
+from advisor.domain.profile import CpuIdentity, Profile, RuntimeInfo
 from advisor.errors import InputError
-from advisor.profiling.cell import Configuration
+from advisor.profiling.cell import Configuration, PlannedCell
 from advisor.profiling.forecast import ServiceModel, service_model
 from advisor.profiling.serving import WARM_CALLS, ServerSetup
 from advisor.profiling.window import WindowRules
@@ -18,6 +18,9 @@ LONGEST_RUN_S = 300.0
 """A run that gets too few requests in this time is judged to have too few [s]: an assumption."""
 WARM_UP_SERVICES, SHORTEST_WARM_UP_S, LONGEST_WARM_UP_S = 50, 1.0, 10.0
 """Start of a run that does not count: 50 service times, as the protocol asks; at least 1 s is an assumption."""
+MANY_CPUS = 8
+"""From so many CPUs on, replicas on all of them hardly feel the load generator, which needs a few percent of one: an
+assumption. On fewer a CPU is left to it."""
 ANCHOR_SIZES = 3
 """Batch sizes measured again just before and after; in trials this brought the mean to within 2 %."""
 ANCHOR_RULES = WindowRules(warmup_calls=3, warmup_s=0.1, min_calls=12, min_s=0.7, cap_s=5.0, settle=False)
@@ -48,6 +51,8 @@ class VerificationPlan:
         CPUs that the process may use.
     notes
         Sentences about what was chosen and what the profile lacks.
+    runtime
+        What ran the model when it was profiled; None: whatever runs it now will do.
     """
 
     setup: ServerSetup
@@ -58,6 +63,7 @@ class VerificationPlan:
     anchor_sizes: tuple[int, ...]
     cpus: int
     notes: tuple[str, ...]
+    runtime: RuntimeInfo | None = None
 
     @property
     def leaves_a_cpu_free(self) -> bool:
@@ -78,8 +84,9 @@ class VerificationPlan:
         """Time of everything, the opening of the model left out [s]."""
         times_s = self.model.curve.batch_time_s
         anchor_s = sum(
-            max(ANCHOR_RULES.min_s, ANCHOR_RULES.min_calls * float(times_s[size - 1]))
-            + max(ANCHOR_RULES.warmup_s, ANCHOR_RULES.warmup_calls * float(times_s[size - 1]))
+            PlannedCell(
+                size, self.setup.configuration, call_s=float(times_s[size - 1]), prepare_s=0.0, memory_gib=None
+            ).seconds(ANCHOR_RULES)
             for size in self.anchor_sizes
         )
         rates = [load * self.model.saturated_rps for load in self.loads]
@@ -104,6 +111,7 @@ def plan_verification(
     max_batch: int | None = None,
     batch_delay_s: float = 0.0,
     seed: int = 0,
+    anyway: bool = False,
 ) -> VerificationPlan:
     """Choose what is left open and say so.
 
@@ -126,6 +134,8 @@ def plan_verification(
         Longest wait of a free worker for its batch to fill [s].
     seed
         Seed of the arrivals.
+    anyway
+        Whether another version of the runtime will do.
 
     Raises
     ------
@@ -156,6 +166,7 @@ def plan_verification(
         anchor_sizes=_spread([size for size in sizes if size <= largest] or sizes[:1]),
         cpus=cpus,
         notes=(*notes, *model.notes, *_vagueness(model, largest)),
+        runtime=None if anyway else profile.runtime,
     )
 
 
@@ -192,14 +203,17 @@ def _choose(profile: Profile, threads: int | None, replicas: int | None, cpus: i
         for sweep in fitting
         if _leaves_a_cpu_free(Configuration(sweep.threads or 1, sweep.concurrency or 1), cpus)
     ]
-    best = max(free or fitting, key=lambda sweep: sweep.best_rps)
+    best = max(free if free and cpus < MANY_CPUS else fitting, key=lambda sweep: sweep.best_rps)
     name = f"{best.concurrency} × {best.threads} threads"
-    if not free:
+    if not _leaves_a_cpu_free(Configuration(best.threads or 1, best.concurrency or 1), cpus):
         return best, [
             f"Replicas {name}: they use all {cpus} CPUs, so the load generator and the replicas take time from each "
             "other; what is observed describes both."
         ]
-    return best, [f"Replicas {name}: the most throughput in the profile that leaves a CPU to the load generator."]
+    return best, [
+        f"Replicas {name}, which leave a CPU to the load generator; plans use replicas on all {cpus} CPUs, of which "
+        "this run says nothing."
+    ]
 
 
 def _vagueness(model: ServiceModel, largest: int) -> tuple[str, ...]:
@@ -211,6 +225,19 @@ def _vagueness(model: ServiceModel, largest: int) -> tuple[str, ...]:
         f"The profile knows its service times to ±{error_frac:.0%} only (95 % interval): a prediction so vague proves "
         "little; measure again with more repeats on a quiet machine.",
     )
+
+
+def refuse_other_runtime(profiled: RuntimeInfo, runtime: RuntimeInfo) -> None:
+    """Refuse a runtime of another version: the anchor would hide how much faster or slower it is.
+
+    Raises
+    ------
+    InputError
+        When name or version differ.
+    """
+    there, here = f"{profiled.name} {profiled.version}", f"{runtime.name} {runtime.version}"
+    if there != here:
+        raise InputError("runtime", here, f"the one that was profiled, {there}; --anyway checks all the same")
 
 
 def _leaves_a_cpu_free(place: Configuration, cpus: int) -> bool:

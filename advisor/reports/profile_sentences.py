@@ -114,10 +114,14 @@ def repeats_sentence(profile: Profile) -> str | None:
     repeats = [repeat for cell in profile.cells for repeat in cell.repeats]
     if not repeats:
         return None
-    rejected = sum(bool(repeat.rejected) for repeat in repeats)
-    if not rejected:
+    disturbed = sum(bool(repeat.rejected) for repeat in repeats)
+    if not disturbed:
         return f"All {len(repeats)} windows count."
-    return f"{len(repeats) - rejected} of {len(repeats)} windows count; the others were disturbed and are kept apart."
+    text = f"{len(repeats) - disturbed} of {len(repeats)} windows were undisturbed"
+    contaminated = [cell for cell in profile.cells if cell.repeats and cell.contaminated]
+    if not contaminated:
+        return f"{text}; the others do not count, but are kept in the file."
+    return f"{text}. In {len(contaminated)} of {len(profile.cells)} cells fewer than two were; there all count."
 
 
 def idle_power_sentence(profile: Profile) -> str | None:
@@ -137,7 +141,7 @@ def method_words(method: str) -> str:
         "rapl": "energy counter of the CPU (RAPL)",
         "perf": "energy counter of the CPU (perf)",
         "user_watts": "watts that the user stated",
-        "tdp_estimate": "estimate from the rated power",
+        "tdp_estimate": "estimate by a published table",
     }[method]
 
 

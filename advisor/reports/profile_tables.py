@@ -55,9 +55,10 @@ def cells_table(profile: Profile) -> pd.DataFrame:
                     "p99 (ms)": rounded_ms(cell.service_p99_s),
                     "Throughput (items/s)": None if cell.throughput_rps is None else round(cell.throughput_rps, 2),
                     "Calls": cell.count,
-                    "Repeats": sum(not repeat.rejected for repeat in cell.repeats) if cell.repeats else None,
-                    "Not counted": sum(bool(repeat.rejected) for repeat in cell.repeats) if cell.repeats else None,
-                    "Why not": _why_rejected(cell),
+                    "Windows": len(cell.repeats) or None,
+                    "Undisturbed": sum(not repeat.rejected for repeat in cell.repeats) if cell.repeats else None,
+                    "Counted": _counted(cell),
+                    "Disturbed by": _why_rejected(cell),
                     "Memory (GiB)": None if cell.memory_gib is None else round(cell.memory_gib, 3),
                     "Warnings": " ".join(cell.warnings),
                 }
@@ -66,6 +67,13 @@ def cells_table(profile: Profile) -> pd.DataFrame:
         ),
         always=("Batch", "Mean (ms)"),
     )
+
+
+def _counted(cell: Cell) -> str | None:
+    """Which windows make up the figures."""
+    if not cell.repeats:
+        return None
+    return "all, too few were undisturbed" if cell.contaminated else "the undisturbed"
 
 
 def sweeps_table(found: Sequence[Sweep]) -> pd.DataFrame:
@@ -145,16 +153,15 @@ def load_runs_table(runs: Sequence[LoadRun]) -> pd.DataFrame:
 
 
 def idle_starts_table(profile: Profile) -> pd.DataFrame:
-    """Calls that found their replica idle, against the same cell kept busy."""
-    busy_s = {(cell.batch_size, cell.threads, cell.concurrency): cell.service_mean_s for cell in profile.cells}
+    """Calls that found their replica idle, against the same cell kept busy with the fewest replicas."""
     rows = []
     for start in profile.idle_starts:
-        mean_s = busy_s.get((start.batch_size, start.threads, start.concurrency))
+        busy = profile.quietest_cell(start.batch_size, start.threads)
+        mean_s = None if busy is None else busy.service_mean_s
         rows.append(
             {
                 "Batch": start.batch_size,
                 "Threads": start.threads,
-                "Replicas together": start.concurrency,
                 "Waking, mean (ms)": rounded_ms(start.gap_mean_s),
                 "Call after idling, mean (ms)": rounded_ms(start.service_mean_s),
                 "Against busy (%)": None if mean_s is None else round(100 * (start.service_mean_s / mean_s - 1), 1),

@@ -1,5 +1,6 @@
 """Profile files: one JSON document each, in a folder and its subfolders."""
 
+import os
 from pathlib import Path
 
 from advisor.domain.profile import Profile
@@ -29,6 +30,21 @@ def read_profile_file(path: Path) -> Profile:
     if not path.is_file():
         raise InputError("profile", path.name, "a profile file that exists")
     return read_profile(path.read_bytes(), file=path.name)
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Write a profile, beside the file first: a crash leaves the old file or the new one, never half of one."""
+    draft = path.with_name(path.name + ".new")
+    with draft.open("w", encoding="utf-8") as stream:
+        stream.write(profile_json(profile))
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(path)
+
+
+def profile_json(profile: Profile) -> str:
+    """JSON text of a profile, without what is not known."""
+    return profile.model_dump_json(indent=1, exclude_defaults=True) + "\n"
 
 
 def read_profiles(folder: Path) -> tuple[Profile, ...]:

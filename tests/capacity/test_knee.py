@@ -46,14 +46,13 @@ def test_a_throughput_that_levels_off_has_a_capacity() -> None:
     sweep = batch_sweep({1: 0.010, 2: 0.020, 4: 0.040})
     assert sweep.saturated
     assert sweep.knee.size == 1
-    assert sweep.capacity_rps == pytest.approx(200.0)  # two replicas, one item in 10 ms each
+    assert sweep.best_rps == pytest.approx(200.0)  # two replicas, one item in 10 ms each
 
 
 def test_a_throughput_that_still_grows_is_a_floor_and_no_capacity() -> None:
     """A fixed cost per call keeps paying back: what was seen is "at least", nobody knows the most."""
     sweep = batch_sweep({1: 0.010, 2: 0.011, 4: 0.013})
     assert not sweep.saturated
-    assert sweep.capacity_rps is None
     assert sweep.best_rps == pytest.approx(2 * 4 / 0.013)
 
 
@@ -62,7 +61,7 @@ def test_a_throughput_that_falls_again_has_its_knee_at_the_top() -> None:
     sweep = batch_sweep({1: 0.010, 8: 0.040, 16: 0.100, 32: 0.210})
     assert sweep.saturated
     assert sweep.knee.size == 8
-    assert sweep.capacity_rps == pytest.approx(2 * 8 / 0.040)
+    assert sweep.best_rps == pytest.approx(2 * 8 / 0.040)
 
 
 def test_the_knee_is_before_the_best_when_the_rest_gains_little() -> None:
@@ -74,7 +73,7 @@ def test_the_knee_is_before_the_best_when_the_rest_gains_little() -> None:
 
 def test_one_batch_size_alone_is_a_floor() -> None:
     """Nobody knows what a larger batch would do."""
-    assert batch_sweep({1: 0.010}).capacity_rps is None
+    assert not batch_sweep({1: 0.010}).saturated
 
 
 def test_less_than_a_doubling_is_a_floor() -> None:
@@ -149,20 +148,20 @@ def test_the_measured_throughput_counts_before_one_computed_from_times() -> None
 def test_all_cpus_at_work_saturate_a_sweep_over_replicas() -> None:
     """Two replicas on two CPUs doubled the throughput: there is no third CPU to give."""
     (sweep,) = replica_sweeps(replicas(100.0, 200.0, logical_cpus=2))
-    assert sweep.capacity_rps == 200.0
+    assert sweep.best_rps == 200.0
     assert sweep.knee.size == 2
 
 
 def test_idle_cpus_make_a_growing_sweep_over_replicas_a_floor() -> None:
     """Two replicas on eight CPUs say little about eight."""
     (sweep,) = replica_sweeps(replicas(100.0, 200.0, logical_cpus=8))
-    assert sweep.capacity_rps is None
+    assert not sweep.saturated
 
 
 def test_replicas_that_gain_nothing_saturate_although_cpus_are_idle() -> None:
     """Memory bandwidth can run out before the CPUs do."""
     (sweep,) = replica_sweeps(replicas(100.0, 150.0, 172.0, 176.0, 176.0, 177.0, logical_cpus=8))
-    assert sweep.capacity_rps == 177.0
+    assert sweep.best_rps == 177.0
     assert sweep.knee.size == 3
 
 

@@ -5,19 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from advisor.cli.verify import parse_loads, profiled_inputs, verdict, verify_profile
-from advisor.domain.profile import Cell, Profile
+from advisor.cli.verify import holds, next_seed, parse_loads, profiled_inputs, verdict, verify_profile
+from advisor.domain.profile import Cell, Profile, RuntimeInfo
 from advisor.errors import InputError
 from advisor.profiling.engines.onnx import OnnxModel
 from advisor.profiling.environment import observe_device
 from advisor.profiling.example_models import MlpDimensions, build_mlp
 from advisor.store.profiles import read_profile_file
 from tests.conftest import cpu_profile
+from tests.measured_profile import load_run
 
+RUNTIME = RuntimeInfo(name="onnxruntime", version=onnxruntime.__version__)
 QUICK = ("--rates", "0.002", "--duration", "1s", "--threads", "1", "--replicas", "1")
 """Some tens of requests per second: a tiny model could answer thousands."""
 
@@ -36,7 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         mean_ci95_frac=0.05,
     )
     profile = cpu_profile({1: 1e-5}).model_copy(
-        update={"model": OnnxModel(path / "tiny.onnx").model, "device": observe_device(), "cells": (cell,)}
+        update={
+            "model": OnnxModel(path / "tiny.onnx").model,
+            "device": observe_device(),
+            "cells": (cell,),
+            "runtime": RUNTIME,
+        }
     )
     (path / "tiny.json").write_text(profile.model_dump_json(), encoding="utf-8")
     return path
@@ -141,3 +149,24 @@ def test_the_inputs_are_those_of_the_profile(folder: Path) -> None:
     profile = read_profile_file(folder / "tiny.json")
     again = OnnxModel(folder / "tiny.onnx", options=profiled_inputs(profile, None))
     assert again.model.inputs == profile.model.inputs
+
+
+@pytest.mark.parametrize(("runs", "misses", "verdict_"), [(1, 0, True), (1, 1, True), (4, 1, True), (4, 2, False)])
+def test_no_more_misses_than_chance_explains(runs: int, misses: int, verdict_: bool) -> None:
+    """A right 95 % interval is missed once in twenty runs: of four runs one may miss, two may not."""
+    found = [load_run(0.5, p99_error_frac=2.0 if number < misses else 0.0) for number in range(runs)]
+    assert holds(found) == verdict_
+
+
+def test_without_a_clean_run_nothing_holds() -> None:
+    """Doubtful runs are no evidence, wherever their percentile lies."""
+    assert not holds([])
+    assert not holds([load_run(0.5, doubts=("DRIFT: it moved.",))])
+
+
+def test_the_default_seed_is_one_that_no_run_has_had(folder: Path) -> None:
+    """The same arrivals twice would not be two trials."""
+    profile = read_profile_file(folder / "tiny.json")
+    runs = tuple(load_run(0.5).model_copy(update={"seed": seed}) for seed in (0, 1, 7))
+    assert next_seed(profile) == 0
+    assert next_seed(profile.model_copy(update={"load_runs": runs})) == 8

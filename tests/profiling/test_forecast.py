@@ -62,7 +62,6 @@ def test_joining_and_idle_starts_take_their_time() -> None:
     gap = Histogram(first_bin=-640, counts=(1,))
     start = IdleStart(
         threads=1,
-        concurrency=2,
         batch_size=1,
         count=9,
         gap=gap,
@@ -101,7 +100,6 @@ def test_a_cold_call_is_compared_with_warm_ones_of_the_fewest_replicas_and_never
     """One that came out faster is noise: only the gap is left."""
     start = IdleStart(
         threads=1,
-        concurrency=2,
         batch_size=1,
         count=9,
         gap=Histogram(first_bin=-320, counts=(5, 5)),

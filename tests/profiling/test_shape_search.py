@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from advisor.errors import MeasurementError
+from advisor.errors import InputError, MeasurementError
 from advisor.profiling.inputs import InputOptions
 from advisor.profiling.shape_search import MOST_RUNS, MOST_TRIES, Verdict, find_inputs, judge
 from advisor.profiling.shapes import draft_inputs, input_plans, plan_inputs, unusual_plans
@@ -178,3 +178,10 @@ def test_the_length_of_a_step_does_not_stand_for_the_batch():
     )
     assert plan.rules[0].dims == (128, 576)
     assert plan.fixed_batch_size == 1
+
+
+def test_one_symbol_on_two_axes_of_an_input_is_a_sentence_and_not_the_batch():
+    """A square matrix over the nodes of a graph has no batch axis that could be guessed."""
+    square = drafts_of(("adjacency", ["N", "N"]), ("features", ["N", 16]))
+    with pytest.raises(InputError, match="batch axis of the inputs is 'adjacency, features'"):
+        find_inputs(square, lambda feeds: [np.zeros(1)])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.domain.measurement import LoadRun, Predicted, Surroundings
-from advisor.domain.profile import Cell, Profile
+from advisor.domain.profile import Cell, Profile, RuntimeInfo
 from advisor.errors import InputError, MeasurementError
 from advisor.profiling.cell import Configuration
 from advisor.profiling.forecast import Forecast, SpeedRatio
@@ -46,7 +46,7 @@ def sleeper_profile(item_s: float = ITEM_S, *, sizes: Sequence[int] = (1, 2), lo
         for threads, replicas in ((1, 2), (2, 1), (1, logical_cpus))
         for size in sizes
     ]
-    return base.model_copy(update={"cells": tuple(cells)})
+    return base.model_copy(update={"cells": tuple(cells), "runtime": RuntimeInfo(name="sleep")})
 
 
 def planned(profile: Profile | None = None, **choices: Any) -> VerificationPlan:
@@ -239,13 +239,27 @@ def test_a_model_without_single_requests_is_refused(sleeping_model: Any) -> None
 
 
 def test_the_default_leaves_a_cpu_to_the_generator_and_says_so() -> None:
-    """The most throughput among those; without any, the most throughput, with a warning."""
-    plan = planned(replicas=None)
+    """The most throughput among those, on a machine of few CPUs, with a word on what that leaves open."""
+    plan = planned(sleeper_profile(logical_cpus=4), replicas=None, cpus=4)
     assert plan.setup.configuration == Configuration(1, 2)
-    assert "leaves a CPU" in plan.notes[0]
+    assert "which leave a CPU to the load generator; plans use replicas on all 4 CPUs" in plan.notes[0]
+
+
+def test_the_configuration_of_plans_is_the_default_where_no_other_is_free_or_cpus_are_many() -> None:
+    """The most throughput, with a warning: on eight CPUs or more the load generator hardly counts."""
+    many = planned(replicas=None)
+    assert many.setup.configuration == Configuration(1, 8)
     crowded = planned(replicas=None, cpus=2)
     assert crowded.setup.configuration == Configuration(1, 8)
     assert "take time from each other" in crowded.notes[0]
+
+
+def test_another_version_of_the_runtime_is_refused(sleeping_model: Any) -> None:
+    """The anchor would hide how much faster or slower it is; whoever insists gets any version."""
+    old = sleeper_profile().model_copy(update={"runtime": RuntimeInfo(name="sleep", version="1")})
+    with pytest.raises(InputError, match="runtime is 'sleep None'; allowed: the one that was profiled, sleep 1"):
+        list(verify(sleeping_model(ITEM_S), planned(old), on_step=lambda _: None))
+    assert planned(old, anyway=True).runtime is None
 
 
 def test_the_largest_batch_is_the_knee_unless_stated() -> None:

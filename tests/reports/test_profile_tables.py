@@ -107,15 +107,16 @@ def test_the_overview_tells_verification_and_age() -> None:
 def test_cells_tell_why_windows_do_not_count() -> None:
     """Counted and rejected windows, and the codes of the reasons."""
     table = cells_table(full_profile())
-    assert set(table["Repeats"]) == {3}
-    assert set(table["Not counted"]) == {1}
-    assert set(table["Why not"]) == {"OTHER_LOAD, STALLS"}
+    assert set(table["Windows"]) == {4}
+    assert set(table["Undisturbed"]) == {3}
+    assert set(table["Counted"]) == {"the undisturbed"}
+    assert set(table["Disturbed by"]) == {"OTHER_LOAD, STALLS"}
 
 
 def test_old_files_show_no_empty_columns() -> None:
     """What no cell states is no column; what one cell states is."""
     table = cells_table(PLAIN)
-    assert {"Repeats", "Not counted", "Why not", "p99 (ms)", "Warnings"} & set(table.columns) == set()
+    assert {"Windows", "Undisturbed", "Counted", "Disturbed by", "p99 (ms)", "Warnings"} & set(table.columns) == set()
     assert {"Batch", "Mean (ms)", "±95 % (%)", "Memory (GiB)"} <= set(table.columns)
 
 
@@ -131,7 +132,7 @@ def test_an_estimate_is_called_an_estimate() -> None:
     """Evidence and method stand in each row."""
     guessed, metered = energy_table(full_profile(is_estimate=True)), energy_table(full_profile())
     assert set(guessed["Evidence"]) == {"estimate"}
-    assert set(guessed["Method"]) == {"estimate from the rated power"}
+    assert set(guessed["Method"]) == {"estimate by a published table"}
     assert set(metered["Evidence"]) == {"measured"}
     assert metered["Energy (J/item)"].iloc[0] == pytest.approx(24.0 * TIMES_S[1] / 2)
 
@@ -146,7 +147,9 @@ def test_drift_idle_power_and_windows_in_words() -> None:
         "With the model loaded and nothing to do: 12 W before and 12.4 W after the measurement "
         "(energy counter of the CPU (RAPL))."
     )
-    assert repeats_sentence(profile) == "21 of 28 windows count; the others were disturbed and are kept apart."
+    assert repeats_sentence(profile) == (
+        "21 of 28 windows were undisturbed; the others do not count, but are kept in the file."
+    )
 
 
 def test_a_run_in_the_table_is_the_run() -> None:

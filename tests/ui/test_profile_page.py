@@ -48,7 +48,7 @@ def test_a_full_profile_shows_all_its_parts() -> None:
     said = words(page)
     assert "In 2 of 3 clean runs from 30% to 70% load" in said
     assert "(+2.0%)" in said
-    assert "21 of 28 windows count" in said
+    assert "21 of 28 windows were undisturbed" in said
     columns = [set(table.value.columns) for table in page.dataframe]
     assert any("Energy (J/item)" in names for names in columns)
     assert any("Most (items/s)" in names for names in columns)
