@@ -8,8 +8,8 @@ from advisor.profiling.cell import PlannedCell
 from advisor.profiling.window import WindowRules
 
 FEWEST_REPEATS = 3
-SHORTEST_FRAC, LEAST_CALLS = 0.2, 5
-"""The budget shortens windows down to this part of their time and calls before it drops batch sizes."""
+LEAST_WINDOW_FRAC, LEAST_CALLS = 0.2, 5
+"""The budget shortens windows down to this part of their time and so many calls before it drops batch sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Fit:
 def fit_budget(cells: Iterable[PlannedCell], rules: WindowRules, *, repeats: int, budget_s: float) -> Fit:
     """Shorten windows, make fewer repeats and drop the largest batch sizes until the measurement fits a budget [s].
 
-    Windows are shortened first, down to a fifth; then there are fewer repeats, down to three; then the largest batch
-    sizes are left out. The smallest batch size always stays.
+    Windows get fewer calls first, down to five, then less time, down to a fifth; then there are fewer repeats, down to
+    three; then the largest batch sizes are left out. The smallest batch size always stays.
     """
     kept, changes = list(cells), list[str]()
-    shortest = shortened(rules, SHORTEST_FRAC)
+    shortest = shortened(rules, 0.0)
 
     fewest = min(repeats, FEWEST_REPEATS)
 
@@ -60,14 +60,27 @@ def fit_budget(cells: Iterable[PlannedCell], rules: WindowRules, *, repeats: int
 
 
 def shortened(rules: WindowRules, frac: float) -> WindowRules:
-    """Rules of windows that last a part of the time, but not below five calls."""
-    calls = max(min(LEAST_CALLS, rules.min_calls), math.ceil(frac * rules.min_calls))
-    return replace(rules, min_s=frac * rules.min_s, min_calls=calls)
+    """Rules of windows between the shortest (0) and whole ones (1).
+
+    Calls are given up first, since they make windows of slow calls long; then time, which all windows take.
+
+    Examples
+    --------
+    >>> for frac in (1.0, 0.5, 0.0):
+    ...     short = shortened(WindowRules(min_calls=30, min_s=1.0), frac)
+    ...     print(short.min_calls, short.min_s)
+    30 1.0
+    5 1.0
+    5 0.2
+    """
+    few, short_s = min(LEAST_CALLS, rules.min_calls), LEAST_WINDOW_FRAC * rules.min_s
+    calls = few + math.ceil((rules.min_calls - few) * max(0.0, 2 * frac - 1))
+    return replace(rules, min_calls=calls, min_s=short_s + (rules.min_s - short_s) * min(1.0, 2 * frac))
 
 
 def _longest_rules(total_s: Callable[[WindowRules], float], rules: WindowRules, *, budget_s: float) -> WindowRules:
-    """Longest windows whose total fits, by bisection to a hundredth of their length."""
-    low, high = SHORTEST_FRAC, 1.0
+    """Longest windows whose total fits, by bisection to a hundredth of the way."""
+    low, high = 0.0, 1.0
     while high - low > 0.01:
         middle = (low + high) / 2
         if total_s(shortened(rules, middle)) > budget_s:

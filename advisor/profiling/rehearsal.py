@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.domain.profile import ModelInfo, RuntimeInfo
 from advisor.profiling import memory
-from advisor.profiling.budget import SHORTEST_FRAC, shortened
+from advisor.profiling.budget import shortened
 from advisor.profiling.cell import ITEMS_PER_CELL, Configuration, PlannedCell
 from advisor.profiling.engines import Engine, EngineFactory
 from advisor.profiling.environment import usable_cpus
@@ -69,7 +69,7 @@ def rehearse(engine_factory: EngineFactory, threads: int, sizes: Sequence[int], 
     serves up to it.
     """
     rng = np.random.default_rng(limits.seed)
-    shortest = shortened(replace(limits.rules, settle=False), SHORTEST_FRAC)
+    shortest = shortened(replace(limits.rules, settle=False), 0.0)
     baseline_gib, started = memory.resident_gib(), time.perf_counter()
     engine = engine_factory.open(threads, concurrency=1)
     found = Rehearsal(*engine.describe(), time.perf_counter() - started, {}, {}, {})

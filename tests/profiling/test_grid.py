@@ -52,15 +52,20 @@ def total_s(fit):
 
 
 def test_a_short_budget_shortens_windows_first():
-    """Nothing is dropped while shorter windows are enough, and the total fits."""
+    """Calls before time, nothing is dropped while shorter windows are enough, and the total fits."""
     cells = planned(0.001)
     fit = fit_budget(cells, WindowRules(), repeats=5, budget_s=12.0)
     assert list(fit.cells) == cells
     assert fit.repeats == 5
     assert 0.2 <= fit.rules.min_s < 1.0
-    assert 6 <= fit.rules.min_calls < 30
+    assert fit.rules.min_calls == 5
     assert total_s(fit) <= 12.0
     assert len(fit.changes) == 1
+    slow = planned(0.05)
+    whole_s = total_s(fit_budget(slow, WindowRules(), repeats=5, budget_s=1e9))
+    fit = fit_budget(slow, WindowRules(), repeats=5, budget_s=0.9 * whole_s)
+    assert fit.rules.min_s == 1.0
+    assert 5 < fit.rules.min_calls < 30
 
 
 def test_then_fewer_repeats_have_to_do():
@@ -74,7 +79,7 @@ def test_then_fewer_repeats_have_to_do():
 
 
 def test_a_shorter_budget_drops_the_largest_batches():
-    """Six calls of 0.4 s, three times, do not fit into 6 s; those of 0.1 s do."""
+    """Five calls of 0.4 s, three times, do not fit into 6 s; those of 0.1 s do."""
     fit = fit_budget(planned(0.1), WindowRules(), repeats=3, budget_s=6.0)
     assert [cell.batch_size for cell in fit.cells] == [1]
     assert [change.split(" was")[0] for change in fit.changes[:2]] == ["BUDGET: batch 4", "BUDGET: batch 2"]
