@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -134,7 +134,7 @@ def profile(
     write_profile(result, output)
     if as_json:
         typer.echo(profile_json(result), nl=False)
-    _report(result, output, console)
+    _report(result, output, console, told=journal.start.plan.warnings)
     if result.status == "partial":
         console.print(
             f"Go on with: advisor profile {model.name} -o {output.name} --resume {path.name}", highlight=False
@@ -232,9 +232,11 @@ def _announce(plan: GridPlan, console: Console) -> None:
         console.print(warning, style="yellow", highlight=False, markup=False)
 
 
-def _report(result: Profile, output: Path, console: Console) -> None:
-    """Say what is doubtful, where throughput levels off, and what was written."""
+def _report(result: Profile, output: Path, console: Console, *, told: Sequence[str]) -> None:
+    """Say what is doubtful and was not told before, where throughput levels off, and what was written."""
     for warning in result.warnings:
+        if warning in told:
+            continue
         console.print(warning, style="yellow", highlight=False, markup=False)
     for cell in result.cells:
         for warning in cell.warnings:

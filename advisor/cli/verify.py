@@ -276,6 +276,7 @@ def _row(run: LoadRun) -> dict[str, str]:
         "Rate (1/s)": f"{run.rate_rps:.4g}",
         "Requests": str(run.count),
         "Batch": f"{run.mean_batch:.2f}",
+        "Service": "" if run.service_frac is None else f"{run.service_frac:+.1%}",
         "Mean (ms)": _figure(run.mean),
         "p95 (ms)": _figure(run.p95),
         "p99 (ms)": _figure(run.p99),

@@ -188,6 +188,9 @@ class LoadRun(Record):
     count: PositiveInt = Field(description="requests counted, those of the start left out")
     duration_s: float = Field(gt=0, description="time of the run [s]")
     mean_batch: float = Field(ge=1, description="requests per batch")
+    service_frac: float | None = Field(
+        default=None, description="time of all batches over what profile and anchor say, minus one"
+    )
     mean: Checked
     p95: Checked
     p99: Checked

@@ -80,12 +80,11 @@ def measure(
         with Sitting(engine_factory, journal, instruments, on_progress) as sitting:
             runtimes = sitting.open()
             sitting.run()
+        idle = _idle_power(journal, instruments, after=True)
     except KeyboardInterrupt:
         if not journal.samples:
             raise
         stopped = True
-    else:
-        idle = _idle_power(journal, instruments, after=True)
     idle = idle or _idle_power(journal, instruments, after=False)
     steal_frac = surroundings(before, read_host()).steal_frac
     environment["steal_frac"] = Fact(

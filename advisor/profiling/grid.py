@@ -92,7 +92,7 @@ def default_configurations(cpus: int) -> tuple[Configuration, ...]:
     [(1, 1)]
     """
     middle = 1 << round(math.log2(cpus) / 2)
-    threads = [1, middle, cpus] if cpus > 2 else [1, cpus]
+    threads = [1, *([middle] if cpus % middle == 0 else []), cpus]
     busy = [Configuration(count, cpus // count) for count in threads]
     return tuple(dict.fromkeys((*busy, Configuration(1, 1))))
 

@@ -42,8 +42,10 @@ class Served:
 
     done_ns: NsArray
     """Time at which each request was answered, on the clock of `time.perf_counter_ns`."""
-    batch_sizes: tuple[int, ...]
+    batch_sizes: NsArray
     """Size of each batch, worker by worker."""
+    service_ns: NsArray
+    """Time of each batch, from its first request taken to its answer [ns]; in the same order."""
 
 
 class Server:
@@ -73,7 +75,7 @@ class Server:
         self._condition = threading.Condition(threading.Lock())
         self._over = self._failed = False
         self._pool = ThreadPoolExecutor(len(engines), thread_name_prefix="worker")
-        self._workers: list[Future[list[int]]] = []
+        self._workers: list[Future[list[tuple[int, int]]]] = []
 
     def __enter__(self) -> Self:
         """Start the workers."""
@@ -108,8 +110,8 @@ class Server:
             When a replica failed.
         """
         self._end(drop=False)
-        sizes = [size for worker in self._workers for size in worker.result()]
-        return Served(np.array(self._done_ns, np.int64), tuple(sizes))
+        batches = np.array([batch for worker in self._workers for batch in worker.result()], np.int64).reshape(-1, 2)
+        return Served(np.array(self._done_ns, np.int64), batches[:, 0], batches[:, 1])
 
     def _end(self, *, drop: bool) -> None:
         with self._condition:
@@ -118,11 +120,12 @@ class Server:
                 self._queue.clear()
             self._condition.notify_all()
 
-    def _work(self, engine: Engine) -> list[int]:
-        """Serve batches until the end; their sizes."""
-        items, many, sizes = self._items, len(self._items), list[int]()
+    def _work(self, engine: Engine) -> list[tuple[int, int]]:
+        """Serve batches until the end; their sizes and times [ns]."""
+        items, many, batches = self._items, len(self._items), list[tuple[int, int]]()
         try:
             while taken := self._take():
+                start_ns = time.perf_counter_ns()
                 if len(taken) == 1:
                     item = items[taken[0] % many]
                 else:
@@ -131,12 +134,12 @@ class Server:
                 now_ns = time.perf_counter_ns()
                 for request in taken:
                     self._done_ns[request] = now_ns
-                sizes.append(len(taken))
+                batches.append((len(taken), now_ns - start_ns))
         except BaseException:
             self._failed = True
             self._end(drop=True)
             raise
-        return sizes
+        return batches
 
     def _take(self) -> list[int]:
         """Wait for a batch; an empty one means that there will be none any more."""

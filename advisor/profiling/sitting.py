@@ -112,7 +112,7 @@ class Sitting:
 
     def _left_s(self) -> float:
         """Time that may still be spent before the last anchor [s]."""
-        return self._plan.budget_s - self._plan.opening_s - self._plan.anchor_s - self._elapsed_s()
+        return self._plan.budget_s - self._plan.anchor_s - self._plan.idle_power_s - self._elapsed_s()
 
     def _elapsed_s(self) -> float:
         """Time since the start, pauses left out [s]."""

@@ -18,7 +18,7 @@ from advisor import __version__
 from advisor.capacity.curve import UNREPEATED_ERROR_FRAC
 from advisor.domain.measurement import Checked, LoadRun, Surroundings
 from advisor.errors import InputError, MeasurementError
-from advisor.profiling.acceptance import find_stalls, reasons_to_reject
+from advisor.profiling.acceptance import Stalls, find_stalls, reasons_to_reject
 from advisor.profiling.cell import ITEMS_PER_CELL
 from advisor.profiling.engines import Engine, EngineFactory, Item
 from advisor.profiling.forecast import FloatArray, Forecast, SpeedRatio, forecast
@@ -27,7 +27,7 @@ from advisor.profiling.load import LEAD_S, drive, poisson_arrivals, schedule
 from advisor.profiling.serving import Server, prepare_singles, warm_up
 from advisor.profiling.statistics import histogram, mean_ci95_frac
 from advisor.profiling.verification_plan import ANCHOR_RULES, FEWEST_COUNTED, VerificationPlan, refuse_other_runtime
-from advisor.profiling.window import run_window
+from advisor.profiling.window import NsArray, run_window
 from advisor.units import s_to_ms
 
 LATENESS_LIMIT_FRAC = 0.05
@@ -64,7 +64,10 @@ class Observed:
     response_s: FloatArray
     """Response times of the requests that count, from their scheduled times [s]."""
     lateness_p99_s: float
-    mean_batch: float
+    batch_sizes: NsArray
+    """Size of each batch."""
+    service_s: FloatArray
+    """Time of each batch [s]."""
     duration_s: float
     around: Surroundings
 
@@ -164,7 +167,8 @@ def run_load(
         counted_from=counted_from,
         response_s=(served.done_ns - due_ns)[counted_from:] / _NS_PER_S,
         lateness_p99_s=float(np.percentile((sent_ns - due_ns)[counted_from:], 99)) / _NS_PER_S,
-        mean_batch=count / len(served.batch_sizes),
+        batch_sizes=served.batch_sizes,
+        service_s=served.service_ns / _NS_PER_S,
         duration_s=float(served.done_ns.max() - due_ns[0]) / _NS_PER_S,
         around=surroundings(before, after),
     )
@@ -202,7 +206,8 @@ def compare(
         seed=seed,
         count=observed.response_s.size,
         duration_s=observed.duration_s,
-        mean_batch=observed.mean_batch,
+        mean_batch=float(observed.batch_sizes.mean()),
+        service_frac=float(observed.service_s.sum() / expected_s(plan, observed, before).sum()) - 1,
         mean=Checked(observed_s=float(observed.response_s.mean()), predicted=predicted.mean),
         p95=Checked(observed_s=p95_s, predicted=predicted.p95),
         p99=Checked(observed_s=p99_s, predicted=predicted.p99),
@@ -232,8 +237,9 @@ def doubts(
             f"CLIENT_BOUND: the load generator was late by {s_to_ms(late_s):.3g} ms (99th percentile), more than "
             f"{LATENESS_LIMIT_FRAC:.0%} of the predicted p99."
         )
-    found += _noise(observed.around, anchors, own_threads_wait=not plan.leaves_a_cpu_free)
     before, after = anchors
+    alike = find_stalls(observed.service_s / expected_s(plan, observed, before) * float(observed.service_s.mean()))
+    found += _noise(observed.around, alike, anchors, own_threads_wait=not plan.leaves_a_cpu_free)
     drift_frac = after.ratio.value / before.ratio.value - 1
     if abs(drift_frac) > DRIFT_LIMIT_FRAC:
         change = "longer" if drift_frac > 0 else "shorter"
@@ -245,18 +251,23 @@ def doubts(
     return tuple(found)
 
 
+def expected_s(plan: VerificationPlan, observed: Observed, before: AnchorReading) -> FloatArray:
+    """Time that each batch of a run should take by profile and anchor [s]."""
+    found: FloatArray = plan.model.law(before.ratio.value).mean_s[observed.batch_sizes - 1]
+    return found
+
+
 def _noise(
-    around: Surroundings, anchors: tuple[AnchorReading, AnchorReading], *, own_threads_wait: bool
+    around: Surroundings, stalls: Stalls, anchors: tuple[AnchorReading, AnchorReading], *, own_threads_wait: bool
 ) -> Iterator[str]:
     """What else happened on the host, during the run and during the anchors beside it.
 
     Where the replicas use all CPUs, threads of this process wait for each other as well, and waiting for a CPU says
-    nothing about the host. Calls differ in batch size under load, so stalls are looked for in the anchors alone. Each
-    kind of reason is given once, that of the run first.
+    nothing about the host. Stalls of the run are told from the times of its batches, each against what one of its size
+    should take. Each kind of reason is given once, that of the run first.
     """
     seen = around.model_copy(update={"run_delay_frac": None}) if own_threads_wait else around
-    steady = find_stalls(np.ones(1))
-    found = [(reason, "in the run") for reason in reasons_to_reject(steady, seen)]
+    found = [(reason, "in the run") for reason in reasons_to_reject(stalls, seen)]
     found += [(reason, "beside it") for anchor in anchors for reason in anchor.reasons]
     codes = set()
     for reason, place in found:

@@ -136,6 +136,10 @@ def load_runs_table(runs: Sequence[LoadRun]) -> pd.DataFrame:
                 **_checked("p99", run.p99),
                 **_checked("p95", run.p95),
                 **_checked("Mean", run.mean),
+                "p99 as plans predict it (ms)": rounded_ms(run.planned_p99_s),
+                "Service against the forecast (%)": None
+                if run.service_frac is None
+                else round(100 * run.service_frac, 1),
                 "Requests": run.count,
                 "Replicas together": run.concurrency,
                 "Threads": run.threads,

@@ -74,6 +74,8 @@ def test_every_request_is_answered_once(replicas: int, max_batch: int) -> None:
     assert answered == list(range(200))
     assert np.all(served.done_ns > 0)
     assert sorted(served.batch_sizes) == sorted(len(call) for engine in engines for call in engine.calls)
+    assert served.service_ns.size == served.batch_sizes.size
+    assert served.service_ns.min() >= 0.0005 * 1e9
 
 
 @pytest.mark.parametrize("max_batch", [1, 5])

@@ -66,7 +66,8 @@ def observed(**changes: Any) -> Observed:
         counted_from=0,
         response_s=np.full(400, 0.010),
         lateness_p99_s=0.0001,
-        mean_batch=1.0,
+        batch_sizes=np.ones(400, np.int64),
+        service_s=np.full(400, ITEM_S),
         duration_s=4.0,
         around=QUIET,
     )
@@ -112,6 +113,15 @@ def test_a_changed_or_disturbed_anchor_is_a_doubt() -> None:
     assert codes(observed(), after=AnchorReading(SpeedRatio(1.04), ())) == ["DRIFT"]
     assert codes(observed(), after=AnchorReading(SpeedRatio(1.02), ())) == []
     assert codes(observed(), after=AnchorReading(SpeedRatio(), ("STALLS: many.",))) == ["NOISY_HOST"]
+
+
+def test_a_stalled_batch_is_a_doubt_and_a_larger_batch_is_none() -> None:
+    """Each batch is held against what one of its size should take."""
+    stalled = np.full(400, ITEM_S)
+    stalled[:3] = 3 * ITEM_S
+    assert codes(observed(service_s=stalled)) == ["NOISY_HOST"]
+    sizes = np.where(np.arange(400) % 2, 1, 2)
+    assert codes(observed(batch_sizes=sizes, service_s=sizes * ITEM_S), plan=planned(max_batch=2)) == []
 
 
 def test_one_kind_of_noise_is_told_once() -> None:
