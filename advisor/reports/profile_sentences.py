@@ -77,6 +77,17 @@ def verification_sentence(runs: Sequence[LoadRun]) -> str:
     return f"In {runs_inside(clean)} of {count} {loads} the observed p99 lay in the predicted 95 % interval.{apart}"
 
 
+def served_sentence(profile: Profile) -> str:
+    """Which replicas served the runs, and whether plans use others."""
+    servers = dict.fromkeys((run.threads, run.concurrency, run.max_batch_size) for run in profile.load_runs)
+    words = [f"{place_words(threads, replicas)} in batches of at most {most}" for threads, replicas, most in servers]
+    text = f"Served by {' and by '.join(words)}"
+    cpus = None if profile.device.cpu is None else profile.device.cpu.logical_cpus
+    if cpus is None or all(threads * replicas >= cpus for threads, replicas, _ in servers):
+        return f"{text}."
+    return f"{text}; plans use replicas that keep all {cpus} CPUs busy, of which runs with fewer say nothing."
+
+
 def errors_sentence(runs: Sequence[LoadRun]) -> str | None:
     """How far predictions were off in clean runs; None without one."""
     clean = [run for run in runs if run.clean]

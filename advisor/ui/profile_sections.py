@@ -9,6 +9,7 @@ from advisor.reports.profile_sentences import (
     errors_sentence,
     idle_power_sentence,
     repeats_sentence,
+    served_sentence,
     verification_sentence,
 )
 from advisor.reports.profile_tables import (
@@ -60,7 +61,7 @@ def verification(profile: Profile) -> None:
     if runs:
         st.subheader("Verified under load", anchor=False)
         verdict, errors = verification_sentence(runs), errors_sentence(runs)
-        st.markdown(bullets((verdict, *([errors] if errors else []))))
+        st.markdown(bullets((verdict, served_sentence(profile), *([errors] if errors else []))))
         st.plotly_chart(
             load_figure(runs),
             key="load_runs_figure",

@@ -11,6 +11,7 @@ from advisor.reports.profile_sentences import (
     errors_sentence,
     idle_power_sentence,
     repeats_sentence,
+    served_sentence,
     sweep_sentence,
     verification_sentence,
 )
@@ -86,6 +87,17 @@ def test_without_a_clean_run_nothing_is_verified() -> None:
         "No clean run under load, so nothing is verified. 2 doubtful runs do not count."
     )
     assert errors_sentence(runs) is None
+
+
+def test_the_replicas_that_served_are_named_and_whether_plans_use_others() -> None:
+    """Runs of one replica on a machine of two CPUs do not speak for two."""
+    profile = full_profile()
+    assert served_sentence(profile) == "Served by 2 replicas × 1 thread in batches of at most 8."
+    alone = profile.load_runs[0].model_copy(update={"concurrency": 1})
+    assert served_sentence(profile.model_copy(update={"load_runs": (alone,)})) == (
+        "Served by 1 replica × 1 thread in batches of at most 8; plans use replicas that keep all 2 CPUs busy, "
+        "of which runs with fewer say nothing."
+    )
 
 
 def test_errors_are_predicted_over_observed() -> None:
