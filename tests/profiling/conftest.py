@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from advisor.profiling.power import NoMeter
 
 from advisor.domain.measurement import Repeat
 from advisor.domain.profile import ModelInfo, RuntimeInfo
@@ -20,6 +19,7 @@ from advisor.profiling.example_models import MlpDimensions, build_mlp
 from advisor.profiling.grid import GridPlan
 from advisor.profiling.instruments import Instruments
 from advisor.profiling.journal import Journal, Sample, Start, pack
+from advisor.profiling.power import NoMeter
 
 TINY_MLP = MlpDimensions(widths=(16, 8, 4))
 
