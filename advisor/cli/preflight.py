@@ -31,14 +31,16 @@ def preflight(gpus: Sequence[Gpu], *, wait: str | None, force: bool, console: Co
         def tell(left_s: float, why: str) -> None:
             console.print(f"{why}; waiting, {left_s:.0f} s left", highlight=False, markup=False)
 
-        wait_until_quiet(limit_s, on_wait=tell, gpus=gpus)
+        if wait_until_quiet(limit_s, on_wait=tell, gpus=gpus):
+            return ()
     errors = [finding for finding in examine(gpus=gpus) if finding.level == "error"]
     if not errors:
         return ()
     seen = "; ".join(f"{finding.code}: {finding.evidence.rstrip('.')}" for finding in errors)
     if not force:
+        advice = "wait with --wait-quiet 10m, " if wait is None else "it did not become quiet in time, "
         raise MeasurementError(
             f"This machine is not fit to be measured now ({seen}); "
-            "wait with --wait-quiet 10m, see advisor doctor, or measure all the same with --force."
+            f"{advice}see advisor doctor, or measure all the same with --force."
         )
     return (f"FORCED: measured although the machine was not fit for it ({seen}).",)

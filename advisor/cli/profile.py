@@ -127,8 +127,7 @@ def profile(
             instruments,
             today=now.date(),
             profile_id=identifier,
-            warnings=findings,
-            forced=bool(findings),
+            findings=findings,
             on_progress=show,
         )
     write_profile(result, output)
@@ -137,7 +136,8 @@ def profile(
     _report(result, output, console, told=journal.start.plan.warnings)
     if result.status == "partial":
         console.print(
-            f"Go on with: advisor profile {model.name} -o {output.name} --resume {path.name}", highlight=False
+            f"Go on with the same command and --resume {path.name} (the options of the grid are in it).",
+            highlight=False,
         )
         raise typer.Exit(130)
     path.unlink()

@@ -76,7 +76,9 @@ class Repeat(Record):
     throughput_rps: float = Field(gt=0, description="items per second of all replicas together [1/s]")
     stall_frac: float = Field(ge=0, le=1, description="share of calls that took far longer than the median")
     warmup_calls: NonNegativeInt = Field(description="calls of the first replica before the window")
-    warmup_settled: bool = Field(description="whether its times had settled when the window began")
+    warmup_settled: bool | None = Field(
+        description="whether its times had settled when the window began; null: too few calls to tell"
+    )
     first_call_s: float = Field(gt=0, description="first call at this shape [s]")
     energy_j: float | None = Field(default=None, ge=0, description="energy that the meter counted in the window [J]")
     surroundings: Surroundings = Surroundings()

@@ -14,8 +14,7 @@ from advisor.profiling.statistics import FloatArray
 from advisor.units import s_to_ms
 
 OTHER_CPUS_LIMIT = 0.12
-"""CPUs kept busy by others, beyond the tenth that one clock tick in a second makes: measured in the trials behind the
-protocol."""
+"""CPUs kept busy by others: the limit of the trials behind the protocol."""
 RUN_DELAY_LIMIT_FRAC = 0.01
 """Time off the CPUs over time on them. In trials 5 to 6 % proved too lax: the 99th percentile was off by a quarter."""
 STEAL_LIMIT_FRAC = 0.01

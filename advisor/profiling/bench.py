@@ -15,8 +15,8 @@ from advisor.profiling.engines import EngineFactory
 from advisor.profiling.environment import observe_device, observe_environment
 from advisor.profiling.host import read_host, surroundings
 from advisor.profiling.instruments import Instruments
-from advisor.profiling.journal import Journal, Sample
-from advisor.profiling.power import NoMeter, idle_power
+from advisor.profiling.journal import Entry, Journal, Sample
+from advisor.profiling.power import NoMeter
 from advisor.profiling.sitting import Progress, Sitting
 from advisor.profiling.statistics import PERCENTILE_METHOD
 from advisor.profiling.summary import anchors, drift_warning, summarize_cells
@@ -29,8 +29,7 @@ def measure(
     *,
     today: datetime.date,
     profile_id: str | None = None,
-    warnings: Sequence[str] = (),
-    forced: bool = False,
+    findings: Sequence[str] = (),
     on_progress: Progress | None = None,
 ) -> Profile:
     """Measure what the plan at the start of a journal asks for and the journal does not hold yet.
@@ -50,17 +49,15 @@ def measure(
         Date of the evidence.
     profile_id
         Name of the profile; `default_profile_id` when not given.
-    warnings
-        What was wrong with the machine before the start, as sentences.
-    forced
-        Whether the measurement was started although the machine was not fit for it.
+    findings
+        What spoke against measuring, as sentences; whoever calls this goes on all the same.
     on_progress
         Told about every window.
 
     Raises
     ------
     InputError
-        When the machine, the model or the runtime is not that of the journal.
+        When the machine, the model, its inputs, the runtime or the power meter is not that of the journal.
     MeasurementError
         When a replica cannot be opened or fails.
     KeyboardInterrupt
@@ -70,6 +67,8 @@ def measure(
     device = observe_device(machine_type=start.device.machine_type)
     if device != start.device:
         raise InputError("machine", device.name, f"the machine of the journal, {start.device.name}, with as many CPUs")
+    _keep_meter(journal, instruments)
+    journal.append(Entry(findings=tuple(findings)))
     environment, before = observe_environment(), read_host()
     for gpu in instruments.gpus:
         environment |= gpu.facts()
@@ -80,7 +79,7 @@ def measure(
         with Sitting(engine_factory, journal, instruments, on_progress) as sitting:
             runtimes = sitting.open()
             sitting.run()
-        idle = _idle_power(journal, instruments, after=True)
+            idle = _idle_power(journal, instruments, after=True)
     except KeyboardInterrupt:
         if not journal.samples:
             raise
@@ -103,7 +102,7 @@ def measure(
         runtime=merge_runtimes(runtimes) if runtimes else plan.runtime,
         device=start.device,
         environment=environment,
-        protocol=_protocol(journal, forced=forced),
+        protocol=_protocol(journal),
         duration_s=last.started_s + last.duration_s,
         idle_power=idle,
         anchors=anchors(samples),
@@ -112,7 +111,7 @@ def measure(
         warnings=(
             *engine_factory.notes,
             *plan.warnings,
-            *warnings,
+            *journal.findings,
             *(f"METER: {failure}" for failure in instruments.failures),
             *_run_warnings(environment, samples, stopped=stopped),
         ),
@@ -164,6 +163,16 @@ def merge_runtimes(runtimes: Mapping[Configuration, RuntimeInfo]) -> RuntimeInfo
     return first.model_copy(update={"options": options})
 
 
+def _keep_meter(journal: Journal, instruments: Instruments) -> None:
+    """Remember the power meter, and refuse another one later: joules of two meters make no mean."""
+    meter = instruments.meter
+    here = "" if isinstance(meter, NoMeter) else f"{meter.method}, {meter.scope}"
+    if journal.meter is None:
+        journal.append(Entry(meter=here))
+    elif journal.meter != here:
+        raise InputError("power meter", here or "none", f"that of the journal, {journal.meter or 'none'}")
+
+
 def _idle_power(journal: Journal, instruments: Instruments, *, after: bool) -> IdlePower | None:
     """Idle power before and, when the measurement came to its end, after."""
     if isinstance(instruments.meter, NoMeter) or journal.idle_before_w is None:
@@ -171,7 +180,7 @@ def _idle_power(journal: Journal, instruments: Instruments, *, after: bool) -> I
     return IdlePower(
         method=instruments.meter.method,
         before_w=journal.idle_before_w,
-        after_w=idle_power(instruments.meter, journal.start.plan.idle_power_s) if after else None,
+        after_w=instruments.idle_power_w(journal.start.plan.idle_power_s) if after else None,
     )
 
 
@@ -186,7 +195,7 @@ def _run_warnings(environment: Mapping[str, Fact], samples: Sequence[Sample], *,
     return tuple(warnings)
 
 
-def _protocol(journal: Journal, *, forced: bool) -> Protocol:
+def _protocol(journal: Journal) -> Protocol:
     """Record how the numbers were taken."""
     plan = journal.start.plan
     return Protocol(
@@ -200,5 +209,5 @@ def _protocol(journal: Journal, *, forced: bool) -> Protocol:
         percentile_method=PERCENTILE_METHOD,
         order_seed=plan.seed,
         sittings=journal.sittings,
-        forced=forced,
+        forced=bool(journal.findings),
     )

@@ -6,7 +6,7 @@ from advisor.domain.measurement import Surroundings
 from advisor.errors import MeasurementError
 from advisor.profiling.gpu import Gpu, GpuReading
 from advisor.profiling.host import HostReading, read_host, surroundings
-from advisor.profiling.power import Meter, MeterReading, NoMeter
+from advisor.profiling.power import Meter, MeterReading, NoMeter, idle_power
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,27 @@ class Instruments:
         """Read everything once."""
         return Observation(read_host(), self._read_meter(), tuple(gpu.read() for gpu in self.gpus))
 
+    def idle_power_w(self, seconds: float) -> float | None:
+        """Mean power while nothing runs [W]; None without a meter, or where it failed."""
+        if isinstance(self.meter, NoMeter):
+            return None
+        try:
+            return idle_power(self.meter, seconds)
+        except MeasurementError as error:
+            self._note(error)
+            return None
+
+    def _note(self, error: MeasurementError) -> None:
+        if str(error) not in self.failures:
+            self.failures.append(str(error))
+
     def _read_meter(self) -> MeterReading | None:
         if isinstance(self.meter, NoMeter):
             return None
         try:
             return self.meter.read()
         except MeasurementError as error:
-            if str(error) not in self.failures:
-                self.failures.append(str(error))
+            self._note(error)
             return None
 
 

@@ -77,6 +77,8 @@ class Entry(Record):
     """One line: one of these things."""
 
     start: Start | None = None
+    findings: tuple[str, ...] | None = Field(default=None, description="what spoke against measuring, at one sitting")
+    meter: str | None = Field(default=None, description="power meter: method and what it covers; empty: none")
     sitting: datetime.datetime | None = Field(default=None, description="when the measurement went on, UTC")
     idle_before_w: float | None = None
     sample: Sample | None = None
@@ -149,6 +151,16 @@ class Journal:
     def sittings(self) -> int:
         """How many times the measurement was begun or gone on with."""
         return 1 + sum(entry.sitting is not None for entry in self._entries)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What spoke against measuring, at any sitting, each once."""
+        return tuple(dict.fromkeys(text for entry in self._entries for text in entry.findings or ()))
+
+    @property
+    def meter(self) -> str | None:
+        """The power meter of the first sitting; None before it was chosen."""
+        return next((entry.meter for entry in self._entries if entry.meter is not None), None)
 
     @property
     def samples(self) -> tuple[Sample, ...]:

@@ -109,15 +109,22 @@ def fit_machine(
     configurations: tuple[Configuration, ...], rehearsals: dict[int, Rehearsal]
 ) -> tuple[tuple[Configuration, ...], list[str]]:
     """Lower the concurrency where replicas would not fit into memory; say where they compete for CPUs."""
-    available_gib = memory.available_gib() * _MEMORY_FRAC / len(configurations)
+    available_gib = memory.available_gib() * _MEMORY_FRAC
+    needs_gib = {
+        place: max((size for size in rehearsals[place.threads].memory_gib.values() if size), default=0.0)
+        for place in configurations
+    }
+    # All replicas of all configurations are open at the same time.
+    all_fit = sum(place.concurrency * need_gib for place, need_gib in needs_gib.items()) <= available_gib
     fitted, warnings = [], []
-    for place in configurations:
-        known = [size_gib for size_gib in rehearsals[place.threads].memory_gib.values() if size_gib]
-        most = max(1, int(available_gib / max(known))) if known else place.concurrency
+    for place, need_gib in needs_gib.items():
+        most = place.concurrency
+        if not all_fit and need_gib:
+            most = max(1, int(available_gib / len(configurations) / need_gib))
         if most < place.concurrency:
             warnings.append(
-                f"MEMORY: {most} instead of {place.concurrency} replicas of {max(known):.1f} GiB "
-                "ran together, more do not fit."
+                f"MEMORY: {most} instead of {place.concurrency} replicas of {need_gib:.1f} GiB "
+                "ran together, since the replicas of all configurations do not fit."
             )
         fitted.append(replace(place, concurrency=min(most, place.concurrency)))
     cpus = usable_cpus()

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from advisor.domain.measurement import Outlier, Repeat
+from advisor.domain.measurement import Outlier, Repeat, Surroundings
 from advisor.profiling.acceptance import find_stalls, reasons_to_reject
+from advisor.profiling.cell import Configuration
+from advisor.profiling.environment import usable_cpus
 from advisor.profiling.instruments import Observation, around, energy_between
 from advisor.profiling.journal import Sample, pack
 from advisor.profiling.schedule import Key
@@ -14,6 +16,12 @@ MOST_OUTLIERS = 200
 """Outliers kept of one window, the longest: a file that people can open."""
 
 _NS_PER_S = 1e9
+
+
+def _of_others(seen: Surroundings, place: Configuration) -> Surroundings:
+    """Surroundings without what the replicas do to each other where they need more CPUs than there are."""
+    crowded = place.threads * place.concurrency > usable_cpus()
+    return seen.model_copy(update={"run_delay_frac": None}) if crowded else seen
 
 
 def make_sample(window: Window[Observation], key: Key, *, turn: int, anchor: bool, origin_ns: int) -> Sample:
@@ -57,7 +65,7 @@ def make_sample(window: Window[Observation], key: Key, *, turn: int, anchor: boo
         first_call_s=window.warm_up.first_call_s,
         energy_j=energy_between(window.before, window.after, window.duration_s),
         surroundings=seen,
-        rejected=reasons_to_reject(stalls, seen),
+        rejected=reasons_to_reject(stalls, _of_others(seen, place)),
     )
     return Sample(
         batch_size=batch_size,

@@ -36,10 +36,11 @@ class Standing:
 
 
 def standing(samples: Iterable[Sample], key: Key) -> Standing:
-    """What is known of a cell from its windows so far, anchors left out."""
-    own = [sample for sample in samples if (sample.batch_size, sample.configuration) == key and not sample.anchor]
+    """What is known of a cell so far; its anchors tell of its mean, and are no repeats."""
+    own = [sample for sample in samples if (sample.batch_size, sample.configuration) == key]
+    turns = [sample for sample in own if not sample.anchor]
     means = [sample.repeat.service_mean_s for sample in own if sample.accepted]
-    return Standing(len(own), len(means), mean_ci95_frac(means))
+    return Standing(len(turns), sum(sample.accepted for sample in turns), mean_ci95_frac(means))
 
 
 def turn_order(keys: Sequence[Key], *, seed: int, turn: int) -> list[Key]:

@@ -16,7 +16,6 @@ from advisor.profiling.engines import Engine, EngineFactory, Item
 from advisor.profiling.idle import measure_idle_starts, measure_join_s
 from advisor.profiling.instruments import Instruments
 from advisor.profiling.journal import Entry, Journal, Sample
-from advisor.profiling.power import NoMeter, idle_power
 from advisor.profiling.sample import make_sample
 from advisor.profiling.schedule import Key, further_turn, planned_turn
 from advisor.profiling.statistics import histogram
@@ -82,8 +81,10 @@ class Sitting:
         to_start = [count for count in threads if all(count != found.threads for found in journal.idle_starts)]
         self._steps = 2 + sum(map(len, turns)) + len(to_start)
         self._tell("")
-        if journal.idle_before_w is None and not isinstance(self._instruments.meter, NoMeter):
-            journal.append(Entry(idle_before_w=idle_power(self._instruments.meter, plan.idle_power_s)))
+        if journal.idle_before_w is None:
+            idle_w = self._instruments.idle_power_w(plan.idle_power_s)
+            if idle_w is not None:
+                journal.append(Entry(idle_before_w=idle_w))
         self._measure_anchor(anchor)
         for turn, keys in enumerate(turns):
             for key in keys:
@@ -139,7 +140,7 @@ class Sitting:
         window = run_window(engines, items, rules, threads=place.threads, observe=self._instruments.observe)
         sample = make_sample(window, key, turn=turn, anchor=anchor, origin_ns=self._origin_ns)
         self._journal.append(Entry(sample=sample))
-        if sample.repeat.warmup_settled:
+        if sample.repeat.warmup_settled is not False:
             self._settled.add(key)
         self._steps_done += 1
         self._tell(_line(sample))
@@ -199,6 +200,9 @@ def _refuse_other(journal: Journal, model: ModelInfo, runtime: RuntimeInfo) -> N
     start = journal.start
     if model.sha256 != start.model.sha256:
         raise InputError("model", model.name, f"the model of the journal, {start.model.name} with the same bytes")
+    if (model.inputs, model.sequence_length) != (start.model.inputs, start.model.sequence_length):
+        shapes = "; ".join(f"{spec.name} {list(spec.shape)}, {spec.fill}" for spec in start.model.inputs)
+        raise InputError("inputs", "others", f"those of the journal, {shapes}: give the same options again")
     if (runtime.name, runtime.version) != (start.plan.runtime.name, start.plan.runtime.version):
         raise InputError(
             "runtime",

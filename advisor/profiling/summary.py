@@ -56,6 +56,9 @@ def _summarize_cell(
     times_s = [sample.service_s for sample in used]
     service_s = np.concatenate(times_s)
     summary = summarize(service_s)
+    # Each window has the same weight, as in the interval of the mean: the anchors are longer than the others.
+    mean_s = float(np.mean([sample.repeat.service_mean_s for sample in used]))
+    m2_s2 = float(np.mean([sample.repeat.service_m2_s2 for sample in used]))
     calls = sum(sample.calls for sample in used)
     duration_s = sum(sample.repeat.duration_s for sample in used)
     draft = Cell(
@@ -63,8 +66,8 @@ def _summarize_cell(
         threads=planned.configuration.threads,
         concurrency=planned.configuration.concurrency,
         count=summary.count,
-        service_mean_s=summary.mean_s,
-        service_m2_s2=summary.m2_s2,
+        service_mean_s=mean_s,
+        service_m2_s2=max(m2_s2, mean_s**2),
         service_p50_s=summary.p50_s,
         service_p90_s=summary.p90_s,
         service_p95_s=summary.p95_s,
@@ -114,7 +117,7 @@ def _cell_warnings(cell: Cell, samples: list[Sample], plan: GridPlan) -> tuple[s
     turns = sum(not sample.anchor for sample in samples)
     if turns < plan.repeats:
         warnings.append(f"STOPPED: {turns} of {plan.repeats} repeats were made.")
-    warnings += _contamination(samples, plan)
+    warnings += _contamination(samples)
     if cell.threads == 1 and cell.cpu_mean_s and cell.service_mean_s:
         ratio = cell.service_mean_s / cell.cpu_mean_s
         if ratio > WALL_OVER_CPU_LIMIT:
@@ -128,7 +131,7 @@ def _cell_warnings(cell: Cell, samples: list[Sample], plan: GridPlan) -> tuple[s
         warnings.append(
             f"UNSETTLED: the mean of the repeats is known to ±{cell.mean_ci95_frac:.1%} only (95 % interval)."
         )
-    if any(not sample.repeat.warmup_settled for sample in usable(samples)):
+    if any(sample.repeat.warmup_settled is False for sample in usable(samples)):
         warnings.append("WARM_UP: calls still became faster or slower when the window began.")
     if cell.count is not None and cell.count < MIN_CALLS_FOR_P99:
         warnings.append(f"FEW_SAMPLES: {cell.count} calls give no 99th percentile, {MIN_CALLS_FOR_P99} would.")
@@ -137,10 +140,10 @@ def _cell_warnings(cell: Cell, samples: list[Sample], plan: GridPlan) -> tuple[s
     return tuple(warnings)
 
 
-def _contamination(samples: list[Sample], plan: GridPlan) -> list[str]:
-    """Tell when fewer windows count than were planned, with the commonest reason."""
+def _contamination(samples: list[Sample]) -> list[str]:
+    """Tell when windows were disturbed, with the commonest reason: what is left is the host in its better moments."""
     accepted = sum(sample.accepted for sample in samples)
-    if accepted >= min(plan.repeats, len(samples)):
+    if accepted == len(samples):
         return []
     reasons = [reason for sample in samples for reason in sample.repeat.rejected]
     codes = [reason.split(":")[0] for reason in reasons]

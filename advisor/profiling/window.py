@@ -45,8 +45,9 @@ class WarmUp:
 
     calls: int
     first_call_s: float
-    settled: bool
-    """True where nobody asked, since an earlier window of the same shape had settled."""
+    settled: bool | None
+    """Whether the times had settled; true where nobody asked, since an earlier window of the same shape had settled,
+    and None where the calls are so slow that there were too few to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ def _warm_up(engine: Engine, items: Sequence[Item], offset: int, *, rules: Windo
     """Call until the times have settled: every new shape pays again for memory and plans."""
     times_s: list[float] = []
     began = time.perf_counter()
-    settled = not rules.settle
+    settled: bool | None = not rules.settle
     while not gate.stop.is_set():
         started = time.perf_counter()
         engine.call(items[(offset + len(times_s)) % len(items)])
@@ -212,6 +213,8 @@ def _warm_up(engine: Engine, items: Sequence[Item], offset: int, *, rules: Windo
             settled = has_settled(times_s)
         if (enough and settled) or ended - began >= rules.cap_s:
             break
+    if not settled and len(times_s) < _STRETCHES * _STRETCH_CALLS:
+        settled = None
     return WarmUp(len(times_s), times_s[0] if times_s else 0.0, settled)
 
 

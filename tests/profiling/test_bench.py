@@ -11,7 +11,9 @@ from advisor.errors import InputError, MeasurementError
 from advisor.profiling.bench import measure
 from advisor.profiling.cell import Configuration
 from advisor.profiling.grid import plan_grid
+from advisor.profiling.instruments import Instruments
 from advisor.profiling.journal import Journal
+from advisor.profiling.meters import AssumedMeter, AssumedPower
 from advisor.profiling.window import WindowRules
 
 TODAY = datetime.date(2026, 1, 2)
@@ -188,6 +190,45 @@ def test_another_model_cannot_go_on_with_a_journal(tiny_model, sleeping_model, q
     )
     with pytest.raises(InputError, match="the model of the journal, tiny"):
         measure(sleeping_model(), begin(plan), quiet, today=TODAY)
+
+
+def test_other_inputs_cannot_go_on_with_a_journal(tiny_model, quiet, begin):
+    """The same model with sequences of another length does other work."""
+    plan = plan_grid(
+        tiny_model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK, budget_s=BUDGET_S
+    )
+    start = begin(plan).start
+    longer = start.model.model_copy(update={"sequence_length": 512})
+    with pytest.raises(InputError, match=r"those of the journal, features \['batch', 16\]"):
+        measure(tiny_model, Journal.begin(start.model_copy(update={"model": longer}), None), quiet, today=TODAY)
+
+
+def test_what_spoke_against_measuring_stays_with_the_journal(sleeping_model, quiet, begin):
+    """Also when a later sitting finds the machine fit."""
+    model = sleeping_model()
+    plan = plan_grid(
+        model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK, budget_s=BUDGET_S
+    )
+    journal = begin(plan)
+    first = measure(model, journal, quiet, today=TODAY, findings=["FORCED: it was busy."])
+    again = measure(model, journal, quiet, today=TODAY)
+    assert first.protocol.forced
+    assert again.protocol.forced
+    assert "FORCED: it was busy." in again.warnings
+
+
+def test_another_power_meter_cannot_go_on_with_a_journal(sleeping_model, quiet, begin):
+    """Joules of two meters make no mean."""
+    model = sleeping_model()
+    plan = plan_grid(
+        model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK, budget_s=BUDGET_S
+    )
+    journal = begin(plan)
+    measure(model, journal, quiet, today=TODAY)
+    watts = AssumedPower("user_watts", idle_w=1.0, busy_w=2.0, scope="a test", error_frac=0.2)
+    other = Instruments(AssumedMeter(watts, busy_cpu_s=None, cpus=1))
+    with pytest.raises(InputError, match=r"power meter is 'user_watts, a test.*'; allowed: that of the journal, none"):
+        measure(model, journal, other, today=TODAY)
 
 
 def test_another_machine_cannot_go_on_with_a_journal(sleeping_model, quiet, begin):

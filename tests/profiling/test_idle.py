@@ -39,7 +39,7 @@ def test_the_batch_is_made_of_as_many_single_items(tiny_model):
     np.testing.assert_array_equal(joined, np.concatenate([single["features"] for single in singles]))
 
 
-def test_the_shortest_of_several_joins_is_taken(sleeping_model):
+def test_a_batch_is_joined_several_times(sleeping_model):
     """Every try joins as many items as the batch has."""
 
     class Counting:
@@ -57,4 +57,4 @@ def test_the_shortest_of_several_joins_is_taken(sleeping_model):
 
     engine = Counting()
     assert measure_join_s(engine, 7, np.random.default_rng(0)) >= 0
-    assert engine.sizes == [7] * JOINS
+    assert engine.sizes == [7] * (1 + JOINS)

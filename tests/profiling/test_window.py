@@ -58,7 +58,14 @@ def test_a_warm_up_that_never_settles_ends_at_the_cap():
             time.sleep(0.0005 * 1.1**self.calls)
 
     rules = WindowRules(warmup_calls=3, warmup_s=0.0, min_calls=1, min_s=0.0, cap_s=0.1)
-    assert not run_window([Restless()], [1], rules, threads=1, observe=nothing).warm_up.settled
+    assert run_window([Restless()], [1], rules, threads=1, observe=nothing).warm_up.settled is False
+
+
+def test_calls_too_slow_to_tell_are_not_called_restless(sleeping_model):
+    """Fewer than nine calls before the cap say nothing about whether times have settled."""
+    rules = WindowRules(warmup_calls=3, warmup_s=0.0, min_calls=1, min_s=0.0, cap_s=0.1)
+    engine = sleeping_model(0.04).open(1, concurrency=1)
+    assert run_window([engine], [1], rules, threads=1, observe=nothing).warm_up.settled is None
 
 
 def test_settled_means_three_stretches_alike():
