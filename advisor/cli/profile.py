@@ -87,6 +87,8 @@ def profile(
     at once; --resume goes on with it, also after a crash. The journal is removed when the profile is complete.
     """
     console = Console(stderr=True, soft_wrap=True)
+    if resume is not None and dry_run:
+        raise InputError("--dry-run", "given with --resume", "one of the two: a journal holds its plan already")
     path = resume or output.with_suffix(".journal.jsonl")
     _check_targets(output, identifier, new_journal=None if resume or dry_run else path)
     sizes, places = _numbers("--batches", batches, LARGEST_BATCH), configurations(threads, replicas, usable_cpus())

@@ -65,7 +65,7 @@ class Repeat(Record):
 
     started_s: float = Field(ge=0, description="time since the start of the measurement [s]")
     duration_s: float = Field(gt=0, description="length of the window [s]")
-    count: PositiveInt = Field(description="calls that lie wholly inside, all replicas together")
+    count: PositiveInt = Field(description="calls that began inside, all replicas together")
     service_mean_s: float = Field(gt=0, description="mean wall time of one call [s]")
     service_m2_s2: float = Field(gt=0, description="second moment of the wall time [s²]")
     service_p50_s: float = Field(gt=0, description="median wall time [s]")

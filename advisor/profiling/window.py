@@ -55,7 +55,7 @@ class Window(Generic[Seen]):
     """What was seen while all callers were at work."""
 
     starts_ns: NsArray
-    """Start of each call that lies wholly inside, on the clock of `time.perf_counter_ns`."""
+    """Start of each call that began inside, on the clock of `time.perf_counter_ns`."""
     service_ns: NsArray
     """Wall times of the same calls."""
     cpu_mean_s: float
@@ -236,11 +236,14 @@ def has_settled(times_s: Sequence[float]) -> bool:
 
 
 def _cut(logs: list[_Log], gate: _Gate[Seen], *, per_thread: bool) -> Window[Seen]:
-    """Keep what lies between the common start and the end of the first caller to finish."""
+    """Keep the calls that began between the common start and the end of the first caller to finish.
+
+    They run to their end, also beyond it: to drop those that are cut would drop the long ones more often.
+    """
     starts = np.concatenate([np.asarray(log.starts, np.int64) for log in logs])
     ends = np.concatenate([np.asarray(log.ends, np.int64) for log in logs])
     cpu = np.concatenate([np.asarray(log.cpu, np.int64) for log in logs])
-    whole = (starts >= gate.start_ns) & (ends <= gate.end_ns)
+    whole = (starts >= gate.start_ns) & (starts < gate.end_ns)
     warm_up = logs[0].warm_up
     if not bool(whole.any()) or warm_up is None:
         raise MeasurementError("No call finished inside the measurement window.")

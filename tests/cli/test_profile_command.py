@@ -110,6 +110,7 @@ def test_the_profile_goes_to_standard_output_when_asked(model, tmp_path):
         (["--budget", "soon"], "--budget is 'soon'; allowed: a time such as 90s"),
         (["--watts", "100"], "--idle-watts is missing"),
         (["--watts", "100", "--idle-watts", "200"], "--idle-watts is 200.0; allowed: 0 to 100"),
+        (["--resume", "nothing.jsonl", "--dry-run"], "--dry-run is 'given with --resume'; allowed: one of the two"),
         (["--resume", "nothing.jsonl"], "--resume is 'nothing.jsonl'; allowed: a journal file that exists"),
     ],
 )
