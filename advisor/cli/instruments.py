@@ -54,7 +54,7 @@ def user_watts(watts: float | None, idle_watts: float | None) -> tuple[AssumedPo
         raise InputError(missing, None, "a number of watts whenever the other is given, --watts and --idle-watts")
     if not 0 <= idle_watts <= watts or watts == 0:
         raise InputError("--idle-watts", idle_watts, f"0 to {watts:g}, the value of --watts, which is above 0")
-    scope = "this machine, by watts given on the command line"
+    scope = f"this machine, by {idle_watts:g} to {watts:g} W given on the command line"
     return (AssumedPower("user_watts", idle_watts, watts, scope, USER_WATTS_ERROR_FRAC),)
 
 

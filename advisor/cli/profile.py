@@ -21,7 +21,14 @@ from advisor.profiling.bench import measure
 from advisor.profiling.cell import Configuration
 from advisor.profiling.engines.onnx import OnnxModel
 from advisor.profiling.environment import observe_device, usable_cpus
-from advisor.profiling.grid import DEFAULT_REPEATS, GridPlan, default_configurations, plan_grid
+from advisor.profiling.grid import (
+    DEFAULT_BATCH_SIZES,
+    DEFAULT_BUDGET_S,
+    DEFAULT_REPEATS,
+    GridPlan,
+    default_configurations,
+    plan_grid,
+)
 from advisor.profiling.inputs import InputOptions, parse_shape, read_samples
 from advisor.profiling.journal import Journal, Start, refuse_existing
 from advisor.reports.profile_sentences import sweep_sentence
@@ -52,8 +59,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
 
 LARGEST_BATCH = 65_536
 LARGEST_COUNT = 1024
-DEFAULT_BATCHES = "1,2,4,8,16,32"
-DEFAULT_BUDGET = "120s"
+DEFAULT_BATCHES = ",".join(map(str, DEFAULT_BATCH_SIZES))
+DEFAULT_BUDGET = f"{DEFAULT_BUDGET_S:.0f}s"
 
 
 def profile(
@@ -102,7 +109,7 @@ def profile(
     now = datetime.datetime.now(datetime.UTC)
     findings = () if dry_run else preflight((), wait=wait_quiet, force=force, console=console)
     if resume is not None:
-        journal = Journal.resume(resume, now=now)
+        journal = Journal.resume(resume)
         console.print(f"Going on with {resume.name}: {len(journal.samples)} windows are there.", highlight=False)
         _announce(journal.start.plan, console)
     else:
@@ -119,19 +126,24 @@ def profile(
             return
         device = observe_device(machine_type=machine_type)
         journal = Journal.begin(Start(created=now, model=plan.model, device=device, plan=plan), path)
-    with (
-        open_instruments(journal.start.device, given) as instruments,
-        _progress_bar(console, quiet=quiet) as show,
-    ):
-        result = measure(
-            onnx_model,
-            journal,
-            instruments,
-            today=now.date(),
-            profile_id=identifier,
-            findings=findings,
-            on_progress=show,
-        )
+    try:
+        with (
+            open_instruments(journal.start.device, given) as instruments,
+            _progress_bar(console, quiet=quiet) as show,
+        ):
+            result = measure(
+                onnx_model,
+                journal,
+                instruments,
+                today=now.date(),
+                profile_id=identifier,
+                findings=findings,
+                on_progress=show,
+            )
+    except KeyboardInterrupt:
+        if not journal.samples:
+            path.unlink()
+        raise
     write_profile(result, output)
     if as_json:
         typer.echo(profile_json(result), nl=False)
@@ -225,9 +237,10 @@ def _announce(plan: GridPlan, console: Console) -> None:
         )
     places = ", ".join(f"{place.concurrency} × {place.threads} threads" for place in plan.configurations)
     sizes = ", ".join(str(size) for size in plan.batch_sizes)
+    further = f", up to {plan.budget_s:.0f} s where repeats were disturbed or differ"
     console.print(
-        f"Batch sizes {sizes}; replicas {places}; {plan.repeats} repeats; about {plan.estimated_s:.0f} s, and up to "
-        f"{plan.budget_s:.0f} s where repeats were disturbed or differ",
+        f"Batch sizes {sizes}; replicas {places}; {plan.repeats} repeats; about {plan.estimated_s:.0f} s"
+        f"{further if plan.budget_s > plan.estimated_s else ''}",
         highlight=False,
     )
     for warning in plan.warnings:

@@ -128,7 +128,7 @@ class JoinTime(Record):
     """Time to put single requests together into one batch, which a server does before each call."""
 
     batch_size: PositiveInt
-    mean_s: float = Field(ge=0, description="mean [s]")
+    median_s: float = Field(ge=0, description="median [s], which a pause of the thread does not move")
 
 
 class Anchor(Record):

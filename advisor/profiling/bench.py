@@ -67,8 +67,7 @@ def measure(
     device = observe_device(machine_type=start.device.machine_type)
     if device != start.device:
         raise InputError("machine", device.name, f"the machine of the journal, {start.device.name}, with as many CPUs")
-    _keep_meter(journal, instruments)
-    journal.append(Entry(findings=tuple(findings)))
+    _refuse_other_meter(journal, instruments)
     environment, before = observe_environment(), read_host()
     for gpu in instruments.gpus:
         environment |= gpu.facts()
@@ -78,6 +77,7 @@ def measure(
     try:
         with Sitting(engine_factory, journal, instruments, on_progress) as sitting:
             runtimes = sitting.open()
+            journal.append(Entry(findings=tuple(findings), meter=_meter_words(instruments)))
             sitting.run()
             idle = _idle_power(journal, instruments, after=True)
     except KeyboardInterrupt:
@@ -163,13 +163,16 @@ def merge_runtimes(runtimes: Mapping[Configuration, RuntimeInfo]) -> RuntimeInfo
     return first.model_copy(update={"options": options})
 
 
-def _keep_meter(journal: Journal, instruments: Instruments) -> None:
-    """Remember the power meter, and refuse another one later: joules of two meters make no mean."""
+def _meter_words(instruments: Instruments) -> str:
+    """Power meter with what it covers; empty without one."""
     meter = instruments.meter
-    here = "" if isinstance(meter, NoMeter) else f"{meter.method}, {meter.scope}"
-    if journal.meter is None:
-        journal.append(Entry(meter=here))
-    elif journal.meter != here:
+    return "" if isinstance(meter, NoMeter) else f"{meter.method}, {meter.scope}"
+
+
+def _refuse_other_meter(journal: Journal, instruments: Instruments) -> None:
+    """Refuse another power meter than that of an earlier sitting: joules of two meters make no mean."""
+    here = _meter_words(instruments)
+    if journal.meter not in (None, here):
         raise InputError("power meter", here or "none", f"that of the journal, {journal.meter or 'none'}")
 
 

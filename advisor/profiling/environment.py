@@ -15,6 +15,7 @@ import threadpoolctl
 
 from advisor.domain.profile import CpuIdentity, Device, Fact
 from advisor.profiling.control_group import cpu_limit
+from advisor.profiling.host import is_virtual, own_cpus
 from advisor.profiling.machine_state import fact, readings, recorded_variables, settings
 from advisor.profiling.system_files import read_text
 from advisor.units import BYTES_PER_GIB
@@ -43,14 +44,9 @@ _DMI_VENDOR = Path("/sys/class/dmi/id/sys_vendor")
 
 def usable_cpus() -> int:
     """Whole CPUs that this process may use: its affinity, cut by the limit of its cgroup."""
-    affinity = affinity_cpus() or os.cpu_count() or 1
+    affinity = len(own_cpus())
     limit = cpu_limit()
     return affinity if limit is None else max(1, min(affinity, int(limit)))
-
-
-def affinity_cpus() -> int | None:
-    """CPUs of the process's affinity mask; None where the system has no such thing."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def observe_device(*, machine_type: str | None = None) -> Device:
@@ -111,7 +107,7 @@ def observe_environment() -> dict[str, Fact]:
         "onnxruntime": _package_version("onnxruntime"),
         "blas": fact(_blas(), "no library for linear algebra is loaded that tells its name"),
         "logical_cpus": fact(os.cpu_count(), "the system does not tell"),
-        "affinity_cpus": fact(affinity_cpus(), "the system has no affinity masks"),
+        "affinity_cpus": Fact(value=len(own_cpus())),
         "cgroup_cpu_limit": fact(cpu_limit(), "no limit is set"),
         "memory_gib": Fact(value=round(psutil.virtual_memory().total / BYTES_PER_GIB, 2)),
         "hypervisor": _hypervisor(),
@@ -145,7 +141,7 @@ def _blas() -> str | None:
 def _hypervisor() -> Fact:
     """Name the maker of the virtual machine, or say that there is none."""
     text = read_text(_CPUINFO) or ""
-    if re.search(r"^flags\s*:.*\bhypervisor\b", text, re.MULTILINE):
+    if is_virtual(text):
         vendor = read_text(_DMI_VENDOR)
         return Fact(value=f"yes, {vendor}" if vendor else "yes, maker not visible")
     if "CPU implementer" in text or not text:

@@ -176,7 +176,7 @@ def forecast(
 
 def _join_s(profile: Profile, largest: int) -> FloatArray:
     """Time to put batches of 1 … B together, linear between measured sizes; a single request is taken as it is [s]."""
-    measured = sorted((found.batch_size, found.mean_s) for found in profile.join_times)
+    measured = sorted((found.batch_size, found.median_s) for found in profile.join_times)
     sizes, times = zip((1, 0.0), *(pair for pair in measured if pair[0] > 1), strict=True)
     found: FloatArray = np.interp(np.arange(1, largest + 1), sizes, times)
     return found

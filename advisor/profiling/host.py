@@ -158,6 +158,11 @@ def parse_schedstat(text: str) -> tuple[int, int] | None:
             return None
 
 
+def is_virtual(cpuinfo: str) -> bool:
+    """Whether /proc/cpuinfo tells of a hypervisor; Arm never does."""
+    return re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE) is not None
+
+
 def parse_clocks_mhz(text: str, cpus: Set[int]) -> list[float]:
     r"""Clocks of some CPUs from /proc/cpuinfo [MHz]; none on Arm, which does not tell, and in a virtual machine.
 
@@ -166,7 +171,7 @@ def parse_clocks_mhz(text: str, cpus: Set[int]) -> list[float]:
     >>> parse_clocks_mhz("processor : 0\ncpu MHz : 2400.5\n\nprocessor : 1\ncpu MHz : 800.0", {0})
     [2400.5]
     """
-    if re.search(r"^flags\s*:.*\bhypervisor\b", text, re.MULTILINE):
+    if is_virtual(text):
         return []
     found = []
     for block in text.split("\n\n"):

@@ -15,7 +15,7 @@ IDLE_LOAD = 0.1
 """Load at which idle starts are taken, as the protocol asks: nearly every call finds the replica idle."""
 LONGEST_GAP_S = 0.2
 """Mean idle time at most, so that slow models are not waited for all day; caches are cold long before."""
-JOINS = 5
+JOINS = 21
 """Times that a batch is put together."""
 
 _NS_PER_S = 1e9
@@ -113,7 +113,7 @@ def measure_idle_starts(
 
 
 def measure_join_s(engine: Engine, batch_size: int, rng: np.random.Generator) -> float:
-    """Time to put single items together into one batch: the mean of several tries after a first one [s]."""
+    """Time to put single items together into one batch: the median of several tries after a first one [s]."""
     singles = [engine.prepare(1, rng) for _ in range(batch_size)]
     times_s = []
     engine.join(singles)
@@ -121,4 +121,4 @@ def measure_join_s(engine: Engine, batch_size: int, rng: np.random.Generator) ->
         started = time.perf_counter()
         engine.join(singles)
         times_s.append(time.perf_counter() - started)
-    return sum(times_s) / JOINS
+    return float(np.median(times_s))

@@ -77,9 +77,10 @@ class Entry(Record):
     """One line: one of these things."""
 
     start: Start | None = None
-    findings: tuple[str, ...] | None = Field(default=None, description="what spoke against measuring, at one sitting")
+    findings: tuple[str, ...] | None = Field(
+        default=None, description="begin of a sitting: what spoke against measuring, as sentences"
+    )
     meter: str | None = Field(default=None, description="power meter: method and what it covers; empty: none")
-    sitting: datetime.datetime | None = Field(default=None, description="when the measurement went on, UTC")
     idle_before_w: float | None = None
     sample: Sample | None = None
     idle_start: IdleStart | None = None
@@ -116,7 +117,7 @@ class Journal:
         return journal
 
     @classmethod
-    def resume(cls, path: Path, *, now: datetime.datetime) -> Self:
+    def resume(cls, path: Path) -> Self:
         """Go on with the journal of a measurement that was stopped or killed.
 
         Raises
@@ -127,9 +128,7 @@ class Journal:
         entries, whole_bytes = read_entries(path)
         with path.open("r+b") as stream:
             stream.truncate(whole_bytes)
-        journal = cls(entries, path)
-        journal.append(Entry(sitting=now))
-        return journal
+        return cls(entries, path)
 
     def append(self, entry: Entry) -> None:
         """Keep one entry; it is on the disk when this returns."""
@@ -150,7 +149,7 @@ class Journal:
     @property
     def sittings(self) -> int:
         """How many times the measurement was begun or gone on with."""
-        return 1 + sum(entry.sitting is not None for entry in self._entries)
+        return sum(entry.findings is not None for entry in self._entries)
 
     @property
     def findings(self) -> tuple[str, ...]:

@@ -179,8 +179,8 @@ class Sitting:
             return  # the model takes no single items, so nobody puts them together
         for size in self._plan.batch_sizes:
             if size > 1 and size not in known:
-                mean_s = measure_join_s(engine, size, np.random.default_rng(self._plan.seed))
-                self._journal.append(Entry(join_time=JoinTime(batch_size=size, mean_s=mean_s)))
+                median_s = measure_join_s(engine, size, np.random.default_rng(self._plan.seed))
+                self._journal.append(Entry(join_time=JoinTime(batch_size=size, median_s=median_s)))
 
     def _tell(self, line: str) -> None:
         """Report progress; the time left follows from the plan, since windows differ in length."""

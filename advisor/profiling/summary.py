@@ -59,8 +59,6 @@ def _summarize_cell(
     # Each window has the same weight, as in the interval of the mean: the anchors are longer than the others.
     mean_s = float(np.mean([sample.repeat.service_mean_s for sample in used]))
     m2_s2 = float(np.mean([sample.repeat.service_m2_s2 for sample in used]))
-    calls = sum(sample.calls for sample in used)
-    duration_s = sum(sample.repeat.duration_s for sample in used)
     draft = Cell(
         batch_size=planned.batch_size,
         threads=planned.configuration.threads,
@@ -76,8 +74,8 @@ def _summarize_cell(
         mean_ci95_frac=mean_ci95_frac([sample.repeat.service_mean_s for sample in used]),
         histogram=histogram(service_s),
         series_s=_series(used),
-        cpu_mean_s=sum(sample.repeat.cpu_mean_s * sample.calls for sample in used) / calls,
-        throughput_rps=calls * planned.batch_size / duration_s,
+        cpu_mean_s=float(np.mean([sample.repeat.cpu_mean_s for sample in used])),
+        throughput_rps=float(np.mean([sample.repeat.throughput_rps for sample in used])),
         memory_gib=planned.memory_gib,
         repeats=tuple(sample.repeat for sample in samples),
         outliers=tuple(outlier for sample in samples for outlier in sample.outliers),

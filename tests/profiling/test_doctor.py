@@ -15,6 +15,7 @@ from advisor.profiling.doctor import Finding, Look, examine, judge, wait_until_q
 from advisor.profiling.gpu import GpuReading
 from advisor.profiling.machine_state import parse_swap_used_gib, readings, settings
 from advisor.profiling.system_files import Folders
+from tests.system_files import write
 
 UNTOLD = Fact(value=None, why="not told")
 QUIET = Surroundings(other_cpus=0.01, steal_frac=0.0, throttled_frac=0.0)
@@ -127,13 +128,6 @@ def test_every_card_is_named_by_its_number():
     look = dataclasses.replace(FIT, gpus=((CARD, card_reading()), (CARD, shared)))
     (finding,) = [finding for finding in judge(look) if finding.level == "error"]
     assert finding.evidence.startswith("GPU 1 (NVIDIA L4)")
-
-
-def write(root: Path, name: str, text: str) -> None:
-    """Put a text where the kernel would."""
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
 
 
 def test_a_laptop_is_read_from_its_files(tmp_path: Path):

@@ -69,7 +69,7 @@ def test_joining_and_idle_starts_take_their_time() -> None:
         service=histogram(np.array([0.013])),
         service_mean_s=0.013,
     )
-    joins = (JoinTime(batch_size=2, mean_s=0.001), JoinTime(batch_size=4, mean_s=0.005))
+    joins = (JoinTime(batch_size=2, median_s=0.001), JoinTime(batch_size=4, median_s=0.005))
     model = model_of(profile_of(idle_starts=(start,), join_times=joins))
     arrivals = arrivals_of(0.5, 300)
     found = forecast(model, arrivals, counted_from=0, ratio=EXACT, seed=1, replications=3)

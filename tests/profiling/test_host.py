@@ -22,6 +22,7 @@ from advisor.profiling.host import (
     surroundings,
 )
 from advisor.profiling.system_files import Folders
+from tests.system_files import write
 
 STAT = """cpu  400 0 100 3000 50 0 10 40 0 0
 cpu0 100 10 50 800 20 2 3 15 7 0
@@ -57,13 +58,6 @@ def reading(**fields: object) -> HostReading:
         "clock_mhz": 2000.0,
     }
     return HostReading(**(zero | fields))
-
-
-def write(root: Path, name: str, text: str) -> None:
-    """Put a text where the kernel would."""
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture

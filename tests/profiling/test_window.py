@@ -1,6 +1,5 @@
 """A window: all replicas at work at once, warm before it starts, and every call on two clocks."""
 
-import threading
 import time
 
 import numpy as np
@@ -38,11 +37,9 @@ def test_the_warm_up_goes_on_until_the_times_have_settled(sleeping_model):
             time.sleep(max(0.001, 0.02 - 0.002 * self.calls))
 
     window = run_window([Starting()], [1], QUICK, threads=1, observe=nothing)
-    steady = run_window([sleeping_model(0.001).open(1, concurrency=1)], [1], QUICK, threads=1, observe=nothing)
     assert window.warm_up.settled
     assert window.warm_up.calls > 18
     assert window.warm_up.first_call_s >= 0.018
-    assert steady.warm_up.calls < window.warm_up.calls + 60
 
 
 def test_a_warm_up_that_never_settles_ends_at_the_cap():
@@ -95,21 +92,11 @@ def test_surroundings_are_looked_at_once_before_and_once_after(sleeping_model):
 
 
 def test_all_callers_are_at_work_in_the_window(sleeping_model):
-    """The calls of each overlap those of the others."""
-    together, most = set(), []
-
-    class Meeting:
-        """A replica that notes who is inside."""
-
-        def call(self, item):
-            """Stay inside for a moment."""
-            together.add(threading.get_ident())
-            most.append(len(together))
-            time.sleep(0.002)
-            together.discard(threading.get_ident())
-
-    run_window([Meeting(), Meeting(), Meeting()], [1], QUICK, threads=1, observe=nothing)
-    assert max(most) == 3
+    """Three callers together are in calls for more than twice as long as the window lasts."""
+    engines = [sleeping_model(0.002).open(1, concurrency=3) for _ in range(3)]
+    window = run_window(engines, [1], QUICK, threads=1, observe=nothing)
+    assert window.service_s.sum() > 2 * window.duration_s
+    assert window.calls * 0.002 <= 3 * window.duration_s
 
 
 def test_the_failure_of_one_caller_is_the_sentence_of_the_window(sleeping_model):
