@@ -17,8 +17,9 @@ from advisor.profiling.window import WindowRules, nothing, run_window
 
 OVERHEAD_BAR_US, MEAN_BAR_FRAC = 5.0, 0.01
 PAIRS, CALLS = 21, 100
-SEQUENCE_LENGTH = 32
-"""MiniLM takes some 5 ms a call at this length."""
+CALL_S = 0.005
+"""Time of the call that is timed in both ways [s]; the sequence length that comes nearest depends on the machine."""
+SEQUENCE_LENGTHS = (2, 4, 8, 16, 32, 64)
 RULES = WindowRules(warmup_calls=3, warmup_s=0.0, min_calls=CALLS, min_s=0.0, settle=False)
 
 
@@ -47,14 +48,27 @@ def bare_mean_s(engine: Engine, item: object) -> float:
     return statistics.fmean(times)
 
 
-def mean_ratio() -> tuple[float, float]:
-    """Mean of a window over the mean of a bare loop, median of pairs timed in turn, and the mean time [s]."""
+def nearest_call() -> tuple[Engine, object, int]:
+    """MiniLM with the sequence length whose bare call comes nearest to 5 ms: the engine, its input, the length."""
+    found = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "minilm.onnx"
         build_example_model("minilm", path)
-        engine = OnnxModel(path, options=InputOptions(sequence_length=SEQUENCE_LENGTH)).open(1, concurrency=1)
-    item = engine.prepare(1, np.random.default_rng(0))
-    bare_mean_s(engine, item)
+        for length in SEQUENCE_LENGTHS:
+            engine = OnnxModel(path, options=InputOptions(sequence_length=length)).open(1, concurrency=1)
+            item = engine.prepare(1, np.random.default_rng(0))
+            bare_mean_s(engine, item)
+            found.append((abs(bare_mean_s(engine, item) - CALL_S), length, engine, item))
+    _, length, engine, item = min(found, key=lambda trial: trial[0])
+    for *_, other, _ in found:
+        if other is not engine:
+            other.close()
+    return engine, item, length
+
+
+def mean_ratio() -> tuple[float, float, int]:
+    """Mean of a window over the mean of a bare loop, median of pairs timed in turn; the bare mean [s]; the length."""
+    engine, item, length = nearest_call()
     pairs = []
     for pair in range(PAIRS):
         order: list[Callable[[], float]] = [
@@ -64,16 +78,18 @@ def mean_ratio() -> tuple[float, float]:
         first, second = order[pair % 2](), order[1 - pair % 2]()
         bare, harness = (first, second) if pair % 2 == 0 else (second, first)
         pairs.append((bare, harness))
-    return statistics.median(harness / bare for bare, harness in pairs), statistics.median(bare for bare, _ in pairs)
+    ratio = statistics.median(harness / bare for bare, harness in pairs)
+    return ratio, statistics.median(bare for bare, _ in pairs), length
 
 
 def rows() -> list[str]:
     """Lines of the table; a bar that is missed is said so."""
     added_us = overhead_us()
-    ratio, mean_s = mean_ratio()
+    ratio, bare_s, length = mean_ratio()
     return [
         f"| from call to call, a callable that returns at once, median | {added_us:.2f} µs | "
         f"≤ {OVERHEAD_BAR_US:.0f} µs{'' if added_us <= OVERHEAD_BAR_US else ' **missed**'} |",
-        f"| mean of a {mean_s * 1e3:.1f} ms call over that of a bare loop, median of {PAIRS} pairs | {ratio:.4f} | "
+        f"| mean of a call over that of a bare loop, {bare_s * 1e3:.1f} ms (MiniLM, {length} tokens), "
+        f"median of {PAIRS} pairs | {ratio:.4f} | "
         f"within {MEAN_BAR_FRAC:.0%}{'' if abs(ratio - 1) <= MEAN_BAR_FRAC else ' **missed**'} |",
     ]

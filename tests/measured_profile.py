@@ -135,6 +135,7 @@ def full_profile(*, is_estimate: bool = False, profile_id: str = "everything-zen
         **dict(base),
         "created": MIDNIGHT,
         "tool_version": "0.1.0",
+        "command": "advisor profile net.onnx -o net.json",
         "cells": cells,
         "load_runs": LOAD_RUNS,
         "idle_power": IdlePower(method="tdp_estimate" if is_estimate else "rapl", before_w=12.0, after_w=12.4),

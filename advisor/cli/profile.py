@@ -1,7 +1,10 @@
 """``advisor profile``: measure a model on this machine and write its profile."""
 
 import datetime
+import functools
 import re
+import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,12 +43,17 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="profile to write (
 Name = Annotated[str | None, typer.Option(help="model name that scenarios ask for; default: the file's name")]
 Identifier = Annotated[str | None, typer.Option("--id", help="profile_id; default: model, precision and CPU")]
 Batches = Annotated[str, typer.Option(help="batch sizes, separated by commas")]
-Threads = Annotated[str | None, typer.Option(help="threads of a replica, separated by commas; default: 1 to all CPUs")]
+Threads = Annotated[
+    str | None,
+    typer.Option(help="threads of a replica, separated by commas; default: 1, all CPUs, and one number between"),
+]
 Replicas = Annotated[
     str | None,
     typer.Option(help="replicas that run together, separated by commas; default: as many as keep all CPUs busy"),
 ]
-Repeats = Annotated[int, typer.Option(min=1, help="interleaved repeats of the whole grid")]
+Repeats = Annotated[
+    int, typer.Option(min=1, help="interleaved repeats of the whole grid; cells that differ get more, up to 10")
+]
 Budget = Annotated[str, typer.Option(help="time for the whole measurement, such as 90s or 5m")]
 Sequence_ = Annotated[int, typer.Option("--seq", min=1, help="tokens per item, for models of text")]
 Shape = Annotated[list[str] | None, typer.Option(help="shape of an input the graph leaves open: name=1,3,48,320")]
@@ -57,6 +65,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="print what would be mea
 AsJson = Annotated[bool, typer.Option("--json", help="also print the profile on standard output")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="no progress bar")]
 
+NOTES = frozenset({"BUDGET", "FEW_SAMPLES", "FIXED_BATCH", "MEMORY_UNKNOWN", "OVERSUBSCRIBED", "MEMORY"})
+"""Warnings that say what was measured and what was not; the others give reason to doubt the numbers."""
 LARGEST_BATCH = 65_536
 LARGEST_COUNT = 1024
 DEFAULT_BATCHES = ",".join(map(str, DEFAULT_BATCH_SIZES))
@@ -98,34 +108,32 @@ def profile(
         raise InputError("--dry-run", "given with --resume", "one of the two: a journal holds its plan already")
     path = resume or output.with_suffix(".journal.jsonl")
     _check_targets(output, identifier, new_journal=None if resume or dry_run else path)
-    sizes, places = _numbers("--batches", batches, LARGEST_BATCH), configurations(threads, replicas, usable_cpus())
-    budget_s, given = parse_duration("--budget", budget), user_watts(watts, idle_watts)
+    plan_for = functools.partial(
+        plan_grid,
+        batch_sizes=_numbers("--batches", batches, LARGEST_BATCH),
+        configurations=configurations(threads, replicas, usable_cpus()),
+        repeats=repeats,
+        budget_s=parse_duration("--budget", budget),
+        seed=seed,
+    )
+    given = user_watts(watts, idle_watts)
     options = InputOptions(
         sequence_length=seq,
         shapes=dict(parse_shape(text) for text in shape or []),
         samples=read_samples(inputs) if inputs is not None else {},
     )
     onnx_model = OnnxModel(model, name=name, options=options)
-    now = datetime.datetime.now(datetime.UTC)
     findings = () if dry_run else preflight((), wait=wait_quiet, force=force, console=console)
     if resume is not None:
         journal = Journal.resume(resume)
         console.print(f"Going on with {resume.name}: {len(journal.samples)} windows are there.", highlight=False)
         _announce(journal.start.plan, console)
     else:
-        plan = plan_grid(
-            onnx_model,
-            batch_sizes=sizes,
-            configurations=places,
-            repeats=repeats,
-            budget_s=budget_s,
-            seed=seed,
-        )
+        plan = plan_for(onnx_model)
         _announce(plan, console)
         if dry_run:
             return
-        device = observe_device(machine_type=machine_type)
-        journal = Journal.begin(Start(created=now, model=plan.model, device=device, plan=plan), path)
+        journal = _begin(plan, path, machine_type)
     try:
         with (
             open_instruments(journal.start.device, given) as instruments,
@@ -135,7 +143,7 @@ def profile(
                 onnx_model,
                 journal,
                 instruments,
-                today=now.date(),
+                today=datetime.datetime.now(datetime.UTC).date(),
                 profile_id=identifier,
                 findings=findings,
                 on_progress=show,
@@ -148,15 +156,53 @@ def profile(
     if as_json:
         typer.echo(profile_json(result), nl=False)
     _report(result, output, console, told=journal.start.plan.warnings)
+    _finish(result, path, console)
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """Command line of a profile: files by their names alone, since folders tell about people and not about speed.
+
+    Examples
+    --------
+    >>> command_line(["profile", "/home/me/my model.onnx", "--inputs=/data/x.npz", "--seq", "32"])
+    "advisor profile 'my model.onnx' --inputs=x.npz --seq 32"
+    """
+    kept = ["advisor"]
+    for word in arguments:
+        option, equals, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
+        kept.append(f"{option}{equals}{Path(value).name or value}")
+    return shlex.join(kept)
+
+
+def _begin(plan: GridPlan, path: Path, machine_type: str | None) -> Journal:
+    """Start the journal of a plan on this machine."""
+    start = Start(
+        created=datetime.datetime.now(datetime.UTC),
+        model=plan.model,
+        device=observe_device(machine_type=machine_type),
+        plan=plan,
+        command=command_line(sys.argv[1:]),
+    )
+    return Journal.begin(start, path)
+
+
+def _finish(result: Profile, journal: Path, console: Console) -> None:
+    """Remove the journal of a complete profile; leave with 130 when it was stopped, with 3 when there are doubts."""
     if result.status == "partial":
         console.print(
-            f"Go on with the same command and --resume {path.name} (the options of the grid are in it).",
+            f"Go on with the same command and --resume {journal.name} (the options of the grid are in it).",
             highlight=False,
         )
         raise typer.Exit(130)
-    path.unlink()
-    if result.warnings or any(cell.warnings for cell in result.cells):
+    journal.unlink()
+    if is_doubtful(result):
         raise typer.Exit(3)
+
+
+def is_doubtful(result: Profile) -> bool:
+    """Whether a warning gives reason to doubt the numbers, beyond saying what was measured and what was not."""
+    warnings = (*result.warnings, *(warning for cell in result.cells for warning in cell.warnings))
+    return any(warning.split(":")[0] not in NOTES for warning in warnings)
 
 
 def configurations(threads: str | None, replicas: str | None, cpus: int) -> tuple[Configuration, ...]:

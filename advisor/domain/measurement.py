@@ -75,9 +75,9 @@ class Repeat(Record):
     cpu_mean_s: float = Field(ge=0, description="mean CPU time of one call, all its threads [s]")
     throughput_rps: float = Field(gt=0, description="items per second of all replicas together [1/s]")
     stall_frac: float = Field(ge=0, le=1, description="share of calls that took far longer than the median")
-    warmup_calls: NonNegativeInt = Field(description="calls of the first replica before the window")
+    warmup_calls: NonNegativeInt = Field(description="calls of the first replica until its times had settled")
     warmup_settled: bool | None = Field(
-        description="whether its times had settled when the window began; null: too few calls to tell"
+        description="whether the times of all replicas had settled when the window began; null: too few calls to tell"
     )
     first_call_s: float = Field(gt=0, description="first call at this shape [s]")
     energy_j: float | None = Field(default=None, ge=0, description="energy that the meter counted in the window [J]")
@@ -122,6 +122,7 @@ class IdleStart(Record):
     gap_mean_s: float = Field(ge=0, description="its mean [s]")
     service: Histogram = Field(description="wall time of these calls [s]")
     service_mean_s: float = Field(gt=0, description="its mean [s]")
+    rejected: tuple[str, ...] = Field(default=(), description="what disturbed them, also when tried again; none: quiet")
 
 
 class JoinTime(Record):

@@ -200,6 +200,7 @@ class Profile(Record):
     evidence: Evidence
     created: datetime.datetime | None = Field(default=None, description="end of the measurement, UTC")
     tool_version: str | None = Field(default=None, description="version of the advisor that wrote the file")
+    command: str | None = Field(default=None, description="command line that made it, without the folders of files")
     model: ModelInfo
     runtime: RuntimeInfo
     device: Device

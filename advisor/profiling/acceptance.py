@@ -14,11 +14,11 @@ from advisor.profiling.statistics import FloatArray
 from advisor.units import s_to_ms
 
 OTHER_CPUS_LIMIT = 0.12
-"""CPUs kept busy by others: the limit of the trials behind the protocol."""
+"""CPUs kept busy by others, beyond what the counters leave open: the limit of the trials behind the protocol."""
 RUN_DELAY_LIMIT_FRAC = 0.01
 """Time off the CPUs over time on them. In trials 5 to 6 % proved too lax: the 99th percentile was off by a quarter."""
 STEAL_LIMIT_FRAC = 0.01
-"""Above this share of stolen CPU time the numbers describe the neighbours as well."""
+"""Above this share of the CPU time that was wanted, stolen time makes the numbers describe the neighbours as well."""
 CLOCK_CHANGE_LIMIT_FRAC = 0.03
 STALL_RATIO, STALL_LIMIT_FRAC = 1.5, 0.002
 """A call is stalled when it takes this many times the median. A neighbor on the host stalled 0.8 to 1.8 % of calls in
@@ -66,6 +66,19 @@ def reasons_to_reject(stalls: Stalls, around: Surroundings) -> tuple[str, ...]:
     >>> reasons_to_reject(quiet, Surroundings(other_cpus=0.5))
     ('OTHER_LOAD: other processes kept 0.50 CPUs busy.',)
     """
+    reasons = list(disturbances(around))
+    if stalls.frac > STALL_LIMIT_FRAC:
+        reasons.append(f"STALLS: {stalls.frac:.1%} of the calls took over {STALL_RATIO} times the median.")
+    if stalls.longest_s > max(LONGEST_RATIO * stalls.median_s, stalls.median_s + LEAST_LONGEST_S):
+        reasons.append(
+            f"LONGEST: one call took {s_to_ms(stalls.longest_s):.3g} ms, the median is "
+            f"{s_to_ms(stalls.median_s):.3g} ms."
+        )
+    return tuple(reasons)
+
+
+def disturbances(around: Surroundings) -> tuple[str, ...]:
+    """What else happened on the machine, each a code and what was seen."""
     reasons = []
     if _above(around.other_cpus, OTHER_CPUS_LIMIT):
         reasons.append(f"OTHER_LOAD: other processes kept {around.other_cpus:.2f} CPUs busy.")
@@ -74,18 +87,11 @@ def reasons_to_reject(stalls: Stalls, around: Surroundings) -> tuple[str, ...]:
     if _above(around.steal_frac, STEAL_LIMIT_FRAC):
         reasons.append(f"STEAL: the hypervisor gave {around.steal_frac:.1%} of the CPU time to others.")
     if _above(around.throttled_frac, 0.0):
-        reasons.append(f"CGROUP_THROTTLED: the CPU quota was used up for {around.throttled_frac:.1%} of the time.")
+        reasons.append(f"CGROUP_THROTTLED: the CPU quota withheld {around.throttled_frac:.1%} of the CPU time wanted.")
     if _above(around.clock_change_frac, CLOCK_CHANGE_LIMIT_FRAC):
         reasons.append(f"CLOCK: the clock changed by {around.clock_change_frac:.1%}.")
     if around.gpu_throttle:
         reasons.append(f"GPU_THROTTLED: the GPU lowered its clocks ({', '.join(around.gpu_throttle)}).")
-    if stalls.frac > STALL_LIMIT_FRAC:
-        reasons.append(f"STALLS: {stalls.frac:.1%} of the calls took over {STALL_RATIO} times the median.")
-    if stalls.longest_s > max(LONGEST_RATIO * stalls.median_s, stalls.median_s + LEAST_LONGEST_S):
-        reasons.append(
-            f"LONGEST: one call took {s_to_ms(stalls.longest_s):.3g} ms, the median is "
-            f"{s_to_ms(stalls.median_s):.3g} ms."
-        )
     return tuple(reasons)
 
 

@@ -3,6 +3,7 @@
 import datetime
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from advisor import __version__
 from advisor.domain.evidence import Evidence
@@ -15,9 +16,9 @@ from advisor.profiling.engines import EngineFactory
 from advisor.profiling.environment import observe_device, observe_environment
 from advisor.profiling.host import read_host, surroundings
 from advisor.profiling.instruments import Instruments
-from advisor.profiling.journal import Entry, Journal, Sample
+from advisor.profiling.journal import Entry, Journal
 from advisor.profiling.power import NoMeter
-from advisor.profiling.sitting import Progress, Sitting
+from advisor.profiling.sitting import Progress, Sitting, keep_failures
 from advisor.profiling.statistics import PERCENTILE_METHOD
 from advisor.profiling.summary import anchors, drift_warning, summarize_cells
 
@@ -71,20 +72,8 @@ def measure(
     environment, before = observe_environment(), read_host()
     for gpu in instruments.gpus:
         environment |= gpu.facts()
-    idle: IdlePower | None = None
-    runtimes: dict[Configuration, RuntimeInfo] = {}
-    stopped = False
-    try:
-        with Sitting(engine_factory, journal, instruments, on_progress) as sitting:
-            runtimes = sitting.open()
-            journal.append(Entry(findings=tuple(findings), meter=_meter_words(instruments)))
-            sitting.run()
-            idle = _idle_power(journal, instruments, after=True)
-    except KeyboardInterrupt:
-        if not journal.samples:
-            raise
-        stopped = True
-    idle = idle or _idle_power(journal, instruments, after=False)
+    sat = _sit(engine_factory, journal, instruments, findings, on_progress)
+    keep_failures(journal, instruments)
     steal_frac = surroundings(before, read_host()).steal_frac
     environment["steal_frac"] = Fact(
         value=steal_frac, why=None if steal_frac is not None else "the system does not count stolen time"
@@ -94,29 +83,55 @@ def measure(
     return Profile(
         schema_version=1,
         profile_id=profile_id or default_profile_id(start.model, start.device),
-        status="partial" if stopped else "complete",
+        status="partial" if sat.stopped else "complete",
         evidence=Evidence(kind="measured", source=f"advisor profile {engine_factory.source}", date=today),
         created=datetime.datetime.now(datetime.UTC),
         tool_version=__version__,
+        command=start.command,
         model=start.model,
-        runtime=merge_runtimes(runtimes) if runtimes else plan.runtime,
+        runtime=merge_runtimes(sat.runtimes) if sat.runtimes else plan.runtime,
         device=start.device,
         environment=environment,
         protocol=_protocol(journal),
         duration_s=last.started_s + last.duration_s,
-        idle_power=idle,
+        idle_power=sat.idle,
         anchors=anchors(samples),
         idle_starts=journal.idle_starts,
         join_times=journal.join_times,
-        warnings=(
-            *engine_factory.notes,
-            *plan.warnings,
-            *journal.findings,
-            *(f"METER: {failure}" for failure in instruments.failures),
-            *_run_warnings(environment, samples, stopped=stopped),
-        ),
-        cells=summarize_cells(plan, samples, instruments.meter, idle),
+        warnings=(*engine_factory.notes, *plan.warnings, *_run_warnings(journal, environment, stopped=sat.stopped)),
+        cells=summarize_cells(plan, samples, instruments.meter, sat.idle),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sat:
+    """What one sitting left beside its journal."""
+
+    runtimes: Mapping[Configuration, RuntimeInfo]
+    """Empty where it was stopped before all replicas were open."""
+    idle: IdlePower | None
+    stopped: bool
+
+
+def _sit(
+    engine_factory: EngineFactory,
+    journal: Journal,
+    instruments: Instruments,
+    findings: Sequence[str],
+    on_progress: Progress | None,
+) -> _Sat:
+    """Open the replicas and measure until the end, or until somebody stops it after the first whole window."""
+    runtimes: dict[Configuration, RuntimeInfo] = {}
+    try:
+        with Sitting(engine_factory, journal, instruments, on_progress) as sitting:
+            runtimes = sitting.open()
+            journal.append(Entry(findings=tuple(findings), meter=_meter_words(instruments)))
+            sitting.run()
+            return _Sat(runtimes, _idle_power(journal, instruments, after=True), stopped=False)
+    except KeyboardInterrupt:
+        if not journal.samples:
+            raise
+        return _Sat(runtimes, _idle_power(journal, instruments, after=False), stopped=True)
 
 
 def default_profile_id(model: ModelInfo, device: Device) -> str:
@@ -187,9 +202,15 @@ def _idle_power(journal: Journal, instruments: Instruments, *, after: bool) -> I
     )
 
 
-def _run_warnings(environment: Mapping[str, Fact], samples: Sequence[Sample], *, stopped: bool) -> tuple[str, ...]:
+def _run_warnings(journal: Journal, environment: Mapping[str, Fact], *, stopped: bool) -> tuple[str, ...]:
     """Why to doubt the whole measurement."""
-    warnings = list(drift_warning(anchors(samples)))
+    warnings = [*journal.findings, *(f"METER: {failure}" for failure in journal.meter_failures)]
+    warnings += drift_warning(anchors(journal.samples))
+    warnings += [
+        f"IDLE_START: the calls of an idle replica of {start.threads} threads were disturbed, {start.rejected[0]}"
+        for start in journal.idle_starts
+        if start.rejected
+    ]
     steal = environment["steal_frac"].value
     if isinstance(steal, float) and steal > STEAL_LIMIT_FRAC:
         warnings.append(f"STEAL: the hypervisor gave {steal:.1%} of the CPU time to others during the run.")

@@ -1,6 +1,7 @@
 """Limits and counters of the control group (cgroup) that this process runs in, version 1 and 2."""
 
 import functools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,11 +110,48 @@ def smallest_limit_bytes(texts: Iterable[str]) -> int | None:
     return min((limit for limit in limits if limit < _NO_MEMORY_LIMIT_BYTES), default=None)
 
 
-def throttled_s(folders: Folders = SYSTEM) -> float | None:
-    """Time that the group and those above it spent without quota, all CPUs together [s]; None without a counter."""
+def memory_room_bytes(folders: Folders = SYSTEM) -> int | None:
+    """Memory that the group can still take, the smallest room on the way up to the root [B]; None without a limit."""
+    return min((room for folder in place_of("memory", folders).folders for room in _rooms(folder)), default=None)
+
+
+def _rooms(folder: Path) -> list[int]:
+    """Room below the limit of one group [B], as a list of one, or none without a limit or a count of what is used.
+
+    File pages that nobody touched lately count as usage, but the kernel drops them before it refuses anything.
+    """
+    # Version 2 first; in version 1 only the total_ line covers the groups below, as the usage does.
+    for names in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        limit = smallest_limit_bytes(filter(None, [read_text(folder / names[0])]))
+        used = read_text(folder / names[1])
+        if limit is not None and used is not None and used.isdecimal():
+            reclaimable = parse_memory_stat(read_text(folder / "memory.stat") or "", names[2])
+            return [max(0, limit - max(0, int(used) - reclaimable))]
+    return []
+
+
+def parse_memory_stat(text: str, name: str) -> int:
+    r"""One line of a memory.stat file [B]; 0 where it is missing.
+
+    Examples
+    --------
+    >>> parse_memory_stat("inactive_file 5\ntotal_inactive_file 4096", "total_inactive_file")
+    4096
+    """
+    found = re.search(rf"^{name} (\d+)$", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def throttled_s(folders: Folders = SYSTEM) -> tuple[float, ...] | None:
+    """Time that the group, and each one above it, spent without quota, all CPUs together [s]; None without a counter.
+
+    The kernel counts each CPU on which the group had something to run.
+    """
     counted = [parse_throttled_s(text) for text in place_of("cpu", folders).texts("cpu.stat")]
-    known = [time_s for time_s in counted if time_s is not None]
-    return sum(known) if known else None
+    return tuple(time_s for time_s in counted if time_s is not None) or None
 
 
 def parse_throttled_s(text: str) -> float | None:

@@ -15,8 +15,7 @@ from advisor.profiling.machine_state import parse_swapped_pages, readings, setti
 from advisor.profiling.system_files import SYSTEM, Folders, read_text
 
 OTHER_LOAD_LIMIT_CPUS = 0.10
-"""A tenth of a core, a judgement of the protocol. The counters behind it advance in ticks of 10 ms: half a percent of a
-CPU in two seconds."""
+"""A tenth of a core beyond what the counters leave open, a judgement of the protocol."""
 LEAST_MEMORY_GIB = 1.0
 """An assumption: below this a model of middling size with its runtime begins to push others out."""
 PAUSE_S = 3.0
@@ -148,6 +147,10 @@ def wait_until_quiet(
 
 def _other_load(look: Look) -> Finding:
     code, other_cpus = "OTHER_LOAD", look.around.other_cpus
+    if other_cpus is None and look.granted_cpus is not None and look.granted_cpus < look.cpus:
+        # No doubt: a container with a quota is a common place to measure in, and every window is still judged.
+        why = "not told under a CPU quota: the counters are the whole host's; run delay and throttling judge instead"
+        return Finding(code, "ok", why, None)
     if other_cpus is None:
         return Finding(
             code, "warning", "the system does not tell what others use", "close other programs, or measure on Linux"
@@ -179,7 +182,7 @@ def _quota(look: Look) -> Finding:
     code, throttled_frac, granted = "CGROUP_THROTTLED", look.around.throttled_frac, look.granted_cpus
     limit = "no CPU limit" if granted is None else f"{granted:.3g} of {look.cpus} CPUs granted"
     if throttled_frac:
-        seen = f"{limit}; the quota was used up for {throttled_frac:.1%} of the time"
+        seen = f"{limit}; the quota withheld {throttled_frac:.1%} of the CPU time wanted"
         return Finding(code, "error", seen, f"raise the container's CPU limit, or {_WAIT}")
     if granted is not None and granted < 1:
         return Finding(code, "warning", limit, "raise the container's CPU limit to 1 or more")
@@ -203,22 +206,22 @@ def _boost(fact: Fact) -> Finding:
 
 
 def _clock(facts: Mapping[str, Fact]) -> Finding:
-    limit, possible = facts["clock_limit_mhz"], facts["clock_possible_mhz"]
-    if not isinstance(limit.value, int) or not isinstance(possible.value, int):
-        return Finding("CLOCK", "ok", f"not known: {limit.why or possible.why}", None)
-    if limit.value < possible.value:
-        seen = f"limited to {limit.value} MHz of {possible.value} MHz"
-        return Finding("CLOCK", "warning", seen, f"sudo cpupower frequency-set -u {possible.value}MHz")
+    limit, possible, limited = facts["clock_limit_mhz"], facts["clock_possible_mhz"], facts["clock_limited_cpus"]
+    if limited.value is None:
+        return Finding("CLOCK", "ok", f"not known: {limited.why}", None)
+    if limited.value:
+        seen = f"limited to {limit.value} MHz of {possible.value} MHz (CPUs limited: {limited.value})"
+        # The end of a range: the kernel cuts what is asked for to what each CPU can do.
+        highest = str(possible.value).rpartition(" ")[2]
+        return Finding("CLOCK", "warning", seen, f"sudo cpupower frequency-set -u {highest}MHz")
     return Finding("CLOCK", "ok", f"up to {limit.value} MHz", None)
 
 
 def _memory(facts: Mapping[str, Fact]) -> Finding:
     available, limit = facts["memory_available_gib"].value, facts["memory_limit_gib"].value
-    known = [value for value in (available, limit) if isinstance(value, float)]
-    free_gib = min(known)
     capped = f", limit of the container {limit:.2f} GiB" if isinstance(limit, float) else ""
     seen = f"{available:.1f} GiB available{capped}"
-    if free_gib < LEAST_MEMORY_GIB:
+    if isinstance(available, float) and available < LEAST_MEMORY_GIB:
         return Finding("MEMORY", "warning", seen, "stop what fills the memory, or raise the limit")
     return Finding("MEMORY", "ok", seen, None)
 

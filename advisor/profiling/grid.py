@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from advisor.domain.profile import ModelInfo, RuntimeInfo
 from advisor.errors import InputError
@@ -28,8 +29,32 @@ ANCHOR_S, ANCHOR_BUDGET_FRAC = 7.5, 1 / 16
 IDLE_START_S, IDLE_START_BUDGET_FRAC = 10.0, 1 / 24
 """Time for the calls of an idle replica, per thread count."""
 
+OPENING_BUDGET_FRAC = 0.25
+"""Share of the budget from which the time to open all replicas is told: an assumption."""
 IDLE_POWER_S, IDLE_POWER_BUDGET_FRAC = 2.0, 1 / 60
 """Time for idle power, before and after."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Times of what is measured beside the cells [s]."""
+
+    anchor_s: float
+    idle_start_s: float
+    idle_power_s: float
+
+    @classmethod
+    def of_budget(cls, budget_s: float) -> Self:
+        """Take the usual times, or less where the whole measurement has little [s]."""
+        return cls(
+            anchor_s=min(ANCHOR_S, budget_s * ANCHOR_BUDGET_FRAC),
+            idle_start_s=min(IDLE_START_S, budget_s * IDLE_START_BUDGET_FRAC),
+            idle_power_s=min(IDLE_POWER_S, budget_s * IDLE_POWER_BUDGET_FRAC),
+        )
+
+    def total_s(self, thread_counts: int) -> float:
+        """Anchors and idle power twice, idle starts per thread count [s]."""
+        return 2 * self.anchor_s + self.idle_start_s * thread_counts + 2 * self.idle_power_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +84,8 @@ class GridPlan:
         """Time of the measurement without further repeats [s]."""
         repeats_s = sum(cell.all_repeats_s(self.rules, self.repeats) for cell in self.cells)
         threads = len({place.threads for place in self.configurations})
-        return self.opening_s + repeats_s + _beside_s(threads, self.anchor_s, self.idle_start_s, self.idle_power_s)
+        beside = _Beside(self.anchor_s, self.idle_start_s, self.idle_power_s)
+        return self.opening_s + repeats_s + beside.total_s(threads)
 
     @property
     def anchor(self) -> PlannedCell:
@@ -131,20 +157,27 @@ def plan_grid(
         threads: rehearse(engine_factory, threads, sizes, limits)
         for threads in dict.fromkeys(place.threads for place in wanted)
     }
-    places, warnings = fit_machine(wanted, rehearsals)
-    cells = [rehearsals[place.threads].cell(size, place) for place in places for size in sizes]
-    opening_s = sum(rehearsals[place.threads].open_s * place.concurrency for place in places)
-    beside = {
-        "anchor_s": min(ANCHOR_S, budget_s * ANCHOR_BUDGET_FRAC),
-        "idle_start_s": min(IDLE_START_S, budget_s * IDLE_START_BUDGET_FRAC),
-        "idle_power_s": min(IDLE_POWER_S, budget_s * IDLE_POWER_BUDGET_FRAC),
-    }
+    places, warnings = fit_machine(wanted, rehearsals, sizes)
+    found = {place: rehearsals[place.threads] for place in places}
+    opening_s = sum(rehearsal.open_s * place.concurrency for place, rehearsal in found.items())
+    if opening_s > OPENING_BUDGET_FRAC * budget_s:
+        replicas = sum(place.concurrency for place in places)
+        warnings.append(
+            f"BUDGET: opening {replicas} replicas takes about {opening_s:.0f} s of {budget_s:.0f} s; fewer ways to "
+            "share the CPUs (--threads, --replicas) leave more to measure."
+        )
+    beside = _Beside.of_budget(budget_s)
     left_s = budget_s - (time.perf_counter() - started)
-    grid_s = left_s - opening_s - _beside_s(len(rehearsals), **beside)
-    fit = fit_budget(cells, rules, repeats=repeats, budget_s=grid_s)
+    fit = fit_budget(
+        [rehearsal.cell(size, place) for place, rehearsal in found.items() for size in rehearsal.call_s],
+        rules,
+        repeats=repeats,
+        budget_s=left_s - opening_s - beside.total_s(len(rehearsals)),
+    )
+    first = next(iter(rehearsals.values()))
     return GridPlan(
-        model=next(iter(rehearsals.values())).model,
-        runtime=next(iter(rehearsals.values())).runtime,
+        model=first.model,
+        runtime=first.runtime,
         cells=fit.cells,
         rules=fit.rules,
         repeats=fit.repeats,
@@ -153,13 +186,10 @@ def plan_grid(
         warnings=(*warnings, *fit.changes),
         most_repeats=max(most_repeats, fit.repeats),
         budget_s=left_s,
-        **beside,
+        anchor_s=beside.anchor_s,
+        idle_start_s=beside.idle_start_s,
+        idle_power_s=beside.idle_power_s,
     )
-
-
-def _beside_s(thread_counts: int, anchor_s: float, idle_start_s: float, idle_power_s: float) -> float:
-    """Time for what is measured beside the cells [s]: anchors and idle power twice, idle starts per thread count."""
-    return 2 * anchor_s + idle_start_s * thread_counts + 2 * idle_power_s
 
 
 def _check(batch_sizes: Sequence[int], configurations: Sequence[Configuration], repeats: int, budget_s: float) -> None:

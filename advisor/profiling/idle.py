@@ -60,10 +60,45 @@ class _Bell:
             return rung_ns
 
 
+class _Worker:
+    """Calls an engine whenever its bell rings, and keeps the times of all calls but the first.
+
+    The first call of a sleeping engine pays for other things than idleness, such as memory that was given back.
+    """
+
+    def __init__(self, engine: Engine, items: Sequence[Item]) -> None:
+        self._engine, self._items = engine, items
+        self._bell, self.answered = _Bell(), threading.Event()
+        self.gaps_s, self.services_s = list[float](), list[float]()
+
+    def work(self) -> None:
+        """Call until there are no more requests."""
+        if self._bell.wait() is not None:
+            self._engine.call(self._items[-1])
+            self.answered.set()
+        while (rung_ns := self._bell.wait()) is not None:
+            item = self._items[len(self.services_s) % len(self._items)]
+            start_ns = time.perf_counter_ns()
+            self._engine.call(item)
+            self.services_s.append((time.perf_counter_ns() - start_ns) / _NS_PER_S)
+            self.gaps_s.append((start_ns - rung_ns) / _NS_PER_S)
+            self.answered.set()
+
+    def ask(self) -> None:
+        """Make a request and wait for its end."""
+        self.answered.clear()
+        self._bell.ring()
+        self.answered.wait()
+
+    def end(self) -> None:
+        """Make no more requests."""
+        self._bell.end()
+
+
 def measure_idle_starts(
     engine: Engine, items: Sequence[Item], *, service_s: float, seconds: float, rng: np.random.Generator
 ) -> IdleStarts:
-    """Call a replica after idle times drawn from an exponential distribution.
+    """Call a replica after idle times drawn from an exponential distribution; a first call is not counted.
 
     Parameters
     ----------
@@ -74,7 +109,7 @@ def measure_idle_starts(
     service_s
         Time of a call, from which the idle times follow: the mean gives a load of a tenth, but is at most 0.2 s [s].
     seconds
-        Time to spend; at least two calls are made [s].
+        Time to spend; at least two calls are counted [s].
     rng
         Source of the idle times.
 
@@ -83,33 +118,22 @@ def measure_idle_starts(
     MeasurementError
         When the replica fails.
     """
-    bell, gaps, services = _Bell(), list[float](), list[float]()
     idle_s = min(LONGEST_GAP_S, service_s * (1 - IDLE_LOAD) / IDLE_LOAD)
-
-    def work() -> None:
-        while (rung_ns := bell.wait()) is not None:
-            item = items[len(services) % len(items)]
-            start_ns = time.perf_counter_ns()
-            engine.call(item)
-            services.append((time.perf_counter_ns() - start_ns) / _NS_PER_S)
-            gaps.append((start_ns - rung_ns) / _NS_PER_S)
-            answered.set()
-
-    answered = threading.Event()
+    worker = _Worker(engine, items)
     with ThreadPoolExecutor(1, thread_name_prefix="idle") as pool:
-        worker = pool.submit(work)
-        worker.add_done_callback(lambda _: answered.set())
+        working = pool.submit(worker.work)
+        # Nobody is left waiting for the answer of an engine that failed.
+        working.add_done_callback(lambda _: worker.answered.set())
         try:
             deadline = time.perf_counter() + seconds
-            while not worker.done() and (time.perf_counter() < deadline or len(services) < 2):
+            worker.ask()
+            while not working.done() and (time.perf_counter() < deadline or len(worker.services_s) < 2):
                 time.sleep(rng.exponential(idle_s))
-                answered.clear()
-                bell.ring()
-                answered.wait()
+                worker.ask()
         finally:
-            bell.end()
-        worker.result()
-    return IdleStarts(np.maximum(gaps, 1e-9), np.maximum(services, 1e-9))
+            worker.end()
+        working.result()
+    return IdleStarts(np.maximum(worker.gaps_s, 1e-9), np.maximum(worker.services_s, 1e-9))
 
 
 def measure_join_s(engine: Engine, batch_size: int, rng: np.random.Generator) -> float:

@@ -71,6 +71,7 @@ class Start(Record):
     model: ModelInfo
     device: Device
     plan: GridPlan
+    command: str | None = Field(default=None, description="command line, without the folders of files")
 
 
 class Entry(Record):
@@ -81,6 +82,7 @@ class Entry(Record):
         default=None, description="begin of a sitting: what spoke against measuring, as sentences"
     )
     meter: str | None = Field(default=None, description="power meter: method and what it covers; empty: none")
+    meter_failure: str | None = Field(default=None, description="what the power meter said when it failed")
     idle_before_w: float | None = None
     sample: Sample | None = None
     idle_start: IdleStart | None = None
@@ -160,6 +162,11 @@ class Journal:
     def meter(self) -> str | None:
         """The power meter of the first sitting; None before it was chosen."""
         return next((entry.meter for entry in self._entries if entry.meter is not None), None)
+
+    @property
+    def meter_failures(self) -> tuple[str, ...]:
+        """What the power meter said when it failed, at any sitting."""
+        return tuple(entry.meter_failure for entry in self._entries if entry.meter_failure is not None)
 
     @property
     def samples(self) -> tuple[Sample, ...]:

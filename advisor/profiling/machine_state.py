@@ -6,14 +6,13 @@ somebody changed them.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from advisor.domain.profile import Fact, FactValue
 from advisor.profiling.control_group import memory_limit_bytes
+from advisor.profiling.memory import available_gib
 from advisor.profiling.system_files import SYSTEM, Folders, read_text
 from advisor.units import BYTES_PER_GIB
 
@@ -39,11 +38,13 @@ def settings(folders: Folders = SYSTEM) -> dict[str, Fact]:
     """Collect what stays as it is until somebody changes it."""
     cpufreq = "no cpufreq interface is visible"
     limit_bytes = memory_limit_bytes(folders)
+    clocks = highest_clocks(folders)
     return {
         "governor": fact(governor(folders), cpufreq),
         "boost": fact(boost(folders), "neither boost nor turbo is visible"),
-        "clock_limit_mhz": fact(_lowest_mhz(folders, "scaling_max_freq"), cpufreq),
-        "clock_possible_mhz": fact(_lowest_mhz(folders, "cpuinfo_max_freq"), cpufreq),
+        "clock_limit_mhz": fact(clock_range([cpu.limit_mhz for cpu in clocks]), cpufreq),
+        "clock_possible_mhz": fact(clock_range([cpu.possible_mhz for cpu in clocks]), cpufreq),
+        "clock_limited_cpus": fact(sum(cpu.is_limited for cpu in clocks) if clocks else None, cpufreq),
         "on_battery": fact(on_battery(folders), "no power supply is visible"),
         "memory_limit_gib": fact(
             None if limit_bytes is None else round(limit_bytes / BYTES_PER_GIB, 2), "no limit is set"
@@ -70,7 +71,7 @@ def readings(folders: Folders = SYSTEM) -> dict[str, Fact]:
         "swap_used_gib": fact(
             parse_swap_used_gib(read_text(folders.proc / "meminfo") or ""), "the system has no /proc/meminfo"
         ),
-        "memory_available_gib": Fact(value=round(psutil.virtual_memory().available / BYTES_PER_GIB, 2)),
+        "memory_available_gib": Fact(value=round(available_gib(folders), 2)),
     }
 
 
@@ -113,6 +114,43 @@ def boost(folders: Folders) -> str | None:
             return "off"
         case _:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class HighestClock:
+    """How fast one CPU may run and how fast it could [MHz]."""
+
+    limit_mhz: int
+    possible_mhz: int
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether this CPU may not run as fast as it could."""
+        return self.limit_mhz < self.possible_mhz
+
+
+def highest_clocks(folders: Folders) -> list[HighestClock]:
+    """Highest clocks of every CPU that tells both; they differ among CPUs where some cores are made to be slower."""
+    found = []
+    for path in _cpu_files(folders, "cpufreq/scaling_max_freq"):
+        limit, possible = read_text(path), read_text(path.with_name("cpuinfo_max_freq"))
+        if limit and possible and limit.isdecimal() and possible.isdecimal():
+            found.append(HighestClock(round(int(limit) / _KHZ_PER_MHZ), round(int(possible) / _KHZ_PER_MHZ)))
+    return found
+
+
+def clock_range(clocks_mhz: Sequence[int]) -> int | str | None:
+    """Clock of all CPUs, or the lowest and the highest where they differ [MHz]; None without any.
+
+    Examples
+    --------
+    >>> clock_range([3800, 3800]), clock_range([5200, 3800]), clock_range([])
+    (3800, '3800 to 5200', None)
+    """
+    if not clocks_mhz:
+        return None
+    lowest, highest = min(clocks_mhz), max(clocks_mhz)
+    return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
 def on_battery(folders: Folders) -> bool | None:
@@ -232,12 +270,6 @@ def _load_average() -> Fact:
     if not hasattr(os, "getloadavg"):
         return Fact(value=None, why="the system keeps no load average")
     return Fact(value=round(os.getloadavg()[0], 2))
-
-
-def _lowest_mhz(folders: Folders, name: str) -> int | None:
-    """Lowest of the CPUs' values of a cpufreq file, which holds kHz [MHz]."""
-    texts = (read_text(path) for path in _cpu_files(folders, f"cpufreq/{name}"))
-    return min((round(int(text) / _KHZ_PER_MHZ) for text in texts if text and text.isdecimal()), default=None)
 
 
 def _cpu_files(folders: Folders, name: str) -> list[Path]:

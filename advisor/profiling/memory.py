@@ -1,4 +1,4 @@
-"""Memory that one replica adds to this process."""
+"""Memory that one replica adds to this process, and what there is to be had."""
 
 import ctypes
 import gc
@@ -6,6 +6,8 @@ import sys
 
 import psutil
 
+from advisor.profiling.control_group import memory_room_bytes
+from advisor.profiling.system_files import SYSTEM, Folders
 from advisor.units import BYTES_PER_GIB
 
 
@@ -23,9 +25,10 @@ def resident_gib() -> float:
     return float(psutil.Process().memory_info().rss) / BYTES_PER_GIB
 
 
-def available_gib() -> float:
-    """Memory that can be had without swapping [GiB]."""
-    return float(psutil.virtual_memory().available) / BYTES_PER_GIB
+def available_gib(folders: Folders = SYSTEM) -> float:
+    """Memory that can be had without swapping, on the host and within the limits of the control group [GiB]."""
+    available_bytes, room_bytes = psutil.virtual_memory().available, memory_room_bytes(folders)
+    return float(available_bytes if room_bytes is None else min(available_bytes, room_bytes)) / BYTES_PER_GIB
 
 
 def _malloc_trim() -> "ctypes._NamedFuncPointer | None":

@@ -1,7 +1,7 @@
 """One replica called once per batch size: times and memory, known before the measurement starts."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,13 +60,28 @@ class Rehearsal:
         return self.call_s[last] * batch_size / last, self.prepare_s[last] * batch_size / last
 
 
+def _next_gib(memory_gib: dict[int, float | None], size: int) -> float:
+    """Memory of a replica at the next batch size, on the line through the last two sizes [GiB]; 0 where not known.
+
+    Examples
+    --------
+    >>> _next_gib({1: 1.0, 2: 1.5}, 4), _next_gib({1: 1.0}, 4), _next_gib({1: None, 2: 1.5}, 4)
+    (2.5, 0.0, 0.0)
+    """
+    match list(memory_gib.items())[-2:]:
+        case [(smaller, float() as less_gib), (larger, float() as more_gib)]:
+            return more_gib + (more_gib - less_gib) * (size - larger) / (larger - smaller)
+        case _:
+            return 0.0
+
+
 def rehearse(engine_factory: EngineFactory, threads: int, sizes: Sequence[int], limits: Limits) -> Rehearsal:
     """Call one replica once per batch size, from small to large.
 
     Batch sizes far beyond the time that is left after the smaller ones are not called: their time is
     extrapolated in proportion, which hardly serves but to leave them out. Memory grows with the batch and is
     never given back by a session, so the resident memory after each size is the peak of a replica that
-    serves up to it.
+    serves up to it. Sizes that would not fit into memory are missing in what it returns.
     """
     rng = np.random.default_rng(limits.seed)
     shortest = shortened(replace(limits.rules, settle=False), 0.0)
@@ -76,6 +91,9 @@ def rehearse(engine_factory: EngineFactory, threads: int, sizes: Sequence[int], 
     spent_s = 0.0
     try:
         for size in sizes:
+            growth_left_gib = memory.available_gib() * _MEMORY_FRAC + (memory.resident_gib() - baseline_gib)
+            if _next_gib(found.memory_gib, size) > growth_left_gib:
+                break
             times = found.extrapolate(size) if found.call_s else None
             if times is not None:
                 spent_s += PlannedCell(size, Configuration(threads, 1), *times, None).seconds(shortest)
@@ -106,27 +124,36 @@ def _time_one_call(engine: Engine, batch_size: int, rng: np.random.Generator) ->
 
 
 def fit_machine(
-    configurations: tuple[Configuration, ...], rehearsals: dict[int, Rehearsal]
+    configurations: Sequence[Configuration], rehearsals: Mapping[int, Rehearsal], sizes: Sequence[int]
 ) -> tuple[tuple[Configuration, ...], list[str]]:
-    """Lower the concurrency where replicas would not fit into memory; say where they compete for CPUs."""
+    """Leave out what would not fit into memory; say where replicas compete for CPUs.
+
+    All replicas of all configurations are open at the same time. Where they do not fit, the configuration that takes
+    most memory gives up one replica after the other, its last one with the configuration itself.
+    """
+    warnings = [
+        f"MEMORY: batch {size} at {threads} threads was left out, since it would not fit into memory."
+        for threads, found in rehearsals.items()
+        for size in sizes
+        if size not in found.call_s
+    ]
     available_gib = memory.available_gib() * _MEMORY_FRAC
-    needs_gib = {
+    need_gib = {
         place: max((size for size in rehearsals[place.threads].memory_gib.values() if size), default=0.0)
         for place in configurations
     }
-    # All replicas of all configurations are open at the same time.
-    all_fit = sum(place.concurrency * need_gib for place, need_gib in needs_gib.items()) <= available_gib
-    fitted, warnings = [], []
-    for place, need_gib in needs_gib.items():
-        most = place.concurrency
-        if not all_fit and need_gib:
-            most = max(1, int(available_gib / len(configurations) / need_gib))
-        if most < place.concurrency:
-            warnings.append(
-                f"MEMORY: {most} instead of {place.concurrency} replicas of {need_gib:.1f} GiB "
-                "ran together, since the replicas of all configurations do not fit."
-            )
-        fitted.append(replace(place, concurrency=min(most, place.concurrency)))
+    replicas = {place: place.concurrency for place in configurations}
+    while sum(replicas.values()) > 1 and sum(replicas[place] * need_gib[place] for place in replicas) > available_gib:
+        largest = max(replicas, key=lambda place: replicas[place] * need_gib[place])
+        replicas[largest] -= 1
+    warnings += [
+        f"MEMORY: {count} instead of {place.concurrency} replicas of {place.threads} threads ran together, of "
+        f"{need_gib[place]:.1f} GiB each, since the replicas of all configurations do not fit into {available_gib:.1f} "
+        "GiB."
+        for place, count in replicas.items()
+        if count < place.concurrency
+    ]
+    fitted = [replace(place, concurrency=count) for place, count in replicas.items() if count]
     cpus = usable_cpus()
     warnings += [
         f"OVERSUBSCRIBED: {place.concurrency} replicas of {place.threads} threads compete for {cpus} CPUs."

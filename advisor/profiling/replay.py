@@ -6,6 +6,7 @@ A recording is a text file of JSON lines. The first holds the facts of the card,
 import bisect
 import dataclasses
 import itertools
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class RecordingGpu:
 
     def __init__(self, gpu: Gpu, stream: TextIO) -> None:
         self._gpu, self._stream = gpu, stream
+        # A meter polls from a thread of its own: lines must be whole, and in order of time.
+        self._lock = threading.Lock()
         self._write(_FACTS.dump_json(gpu.facts(), exclude_defaults=True))
 
     def facts(self) -> dict[str, Fact]:
@@ -46,8 +49,9 @@ class RecordingGpu:
 
     def read(self) -> GpuReading:
         """Look at the card and write down what was seen."""
-        reading = self._gpu.read()
-        self._write(_READING.dump_json(reading, exclude_defaults=True))
+        with self._lock:
+            reading = self._gpu.read()
+            self._write(_READING.dump_json(reading, exclude_defaults=True))
         return reading
 
     def close(self) -> None:

@@ -1,16 +1,14 @@
 """A window turned into a sample: its statistics, its surroundings, and whether it counts."""
 
-import numpy as np
-
 from advisor.domain.measurement import Outlier, Repeat, Surroundings
-from advisor.profiling.acceptance import find_stalls, reasons_to_reject
+from advisor.profiling.acceptance import Stalls, find_stalls, reasons_to_reject
 from advisor.profiling.cell import Configuration
 from advisor.profiling.environment import usable_cpus
 from advisor.profiling.instruments import Observation, around, energy_between
 from advisor.profiling.journal import Sample, pack
 from advisor.profiling.schedule import Key
-from advisor.profiling.statistics import MIN_CALLS_FOR_P99, second_moment
-from advisor.profiling.window import Window
+from advisor.profiling.statistics import FloatArray, summarize
+from advisor.profiling.window import NsArray, Window
 
 MOST_OUTLIERS = 200
 """Outliers kept of one window, the longest: a file that people can open."""
@@ -43,20 +41,35 @@ def make_sample(window: Window[Observation], key: Key, *, turn: int, anchor: boo
     batch_size, place = key
     service_s = window.service_s
     stalls = find_stalls(service_s)
+    return Sample(
+        batch_size=batch_size,
+        threads=place.threads,
+        concurrency=place.concurrency,
+        round=turn,
+        anchor=anchor,
+        repeat=_repeat(window, service_s, stalls, key, origin_ns=origin_ns),
+        calls=window.calls,
+        first_caller_calls=window.first_caller_calls,
+        outliers=_longest(service_s, stalls, window.starts_ns - origin_ns),
+        service=pack(window.service_ns),
+    )
+
+
+def _repeat(window: Window[Observation], service_s: FloatArray, stalls: Stalls, key: Key, *, origin_ns: int) -> Repeat:
+    """Statistics of a window, and the reasons for which it does not count."""
+    batch_size, place = key
+    summary = summarize(service_s)
     seen = around(window.before, window.after)
-    mean_s = float(np.mean(service_s))
-    p50_s, p99_s = (float(value) for value in np.percentile(service_s, [50, 99]))
-    longest = sorted(stalls.calls, key=lambda call: -service_s[call])[:MOST_OUTLIERS]
-    repeat = Repeat(
+    return Repeat(
         started_s=float(window.starts_ns.min() - origin_ns) / _NS_PER_S,
         duration_s=window.duration_s,
-        count=service_s.size,
-        service_mean_s=mean_s,
-        service_m2_s2=max(second_moment(service_s), mean_s**2),
-        service_p50_s=p50_s,
-        service_p99_s=p99_s if service_s.size >= MIN_CALLS_FOR_P99 else None,
+        count=summary.count,
+        service_mean_s=summary.mean_s,
+        service_m2_s2=summary.m2_s2,
+        service_p50_s=summary.p50_s,
+        service_p99_s=summary.p99_s,
         service_min_s=float(service_s.min()),
-        service_max_s=float(service_s.max()),
+        service_max_s=summary.max_s,
         cpu_mean_s=window.cpu_mean_s,
         throughput_rps=window.calls * batch_size / window.duration_s,
         stall_frac=stalls.frac,
@@ -67,20 +80,12 @@ def make_sample(window: Window[Observation], key: Key, *, turn: int, anchor: boo
         surroundings=seen,
         rejected=reasons_to_reject(stalls, _of_others(seen, place)),
     )
-    return Sample(
-        batch_size=batch_size,
-        threads=place.threads,
-        concurrency=place.concurrency,
-        round=turn,
-        anchor=anchor,
-        repeat=repeat,
-        calls=window.calls,
-        first_caller_calls=window.first_caller_calls,
-        outliers=tuple(
-            Outlier(
-                at_s=max(0.0, float(window.starts_ns[call] - origin_ns) / _NS_PER_S), service_s=float(service_s[call])
-            )
-            for call in sorted(longest)
-        ),
-        service=pack(window.service_ns),
+
+
+def _longest(service_s: FloatArray, stalls: Stalls, starts_ns: NsArray) -> tuple[Outlier, ...]:
+    """Outliers in the order of the calls, the longest where there are too many; starts count from the measurement's."""
+    longest = sorted(stalls.calls, key=lambda call: -service_s[call])[:MOST_OUTLIERS]
+    return tuple(
+        Outlier(at_s=max(0.0, float(starts_ns[call]) / _NS_PER_S), service_s=float(service_s[call]))
+        for call in sorted(longest)
     )

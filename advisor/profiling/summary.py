@@ -114,7 +114,7 @@ def _cell_warnings(cell: Cell, samples: list[Sample], plan: GridPlan) -> tuple[s
     warnings = []
     turns = sum(not sample.anchor for sample in samples)
     if turns < plan.repeats:
-        warnings.append(f"STOPPED: {turns} of {plan.repeats} repeats were made.")
+        warnings.append(f"FEW_REPEATS: {turns} of {plan.repeats} repeats were made.")
     warnings += _contamination(samples)
     if cell.threads == 1 and cell.cpu_mean_s and cell.service_mean_s:
         ratio = cell.service_mean_s / cell.cpu_mean_s

@@ -1,11 +1,13 @@
 """One closed-loop window: several callers, each with its own replica, and the time they all overlap."""
 
+import itertools
 import math
+import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -41,13 +43,15 @@ class WindowRules:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What the first caller saw before the window."""
+    """What was seen before the window."""
 
     calls: int
+    """Calls of the first caller until it was warm; those that it made on, for the others, are not among them."""
     first_call_s: float
+    """Its first call [s]."""
     settled: bool | None
-    """Whether the times had settled; true where nobody asked, since an earlier window of the same shape had settled,
-    and None where the calls are so slow that there were too few to tell."""
+    """Whether the times of all callers had settled; true where nobody asked, since an earlier window of the same shape
+    had settled, and None where the calls are so slow that there were too few to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +96,25 @@ class _Gate(Generic[Seen]):
     """Common start and end of all callers, and the readings at both."""
 
     def __init__(self, callers: int, observe: Callable[[], Seen]) -> None:
-        self.stop = threading.Event()
+        self.began_s = time.perf_counter()
+        self.warm, self.stop = threading.Event(), threading.Event()
         self.barrier = threading.Barrier(callers, action=self._start)
         self._observe = observe
         self._lock = threading.Lock()
+        self._cold = callers
         self.start_ns = self.end_ns = self.cpu_start_ns = self.cpu_end_ns = 0
         self.seen: list[Seen] = []
 
     def _start(self) -> None:
         self.seen.append(self._observe())
         self.cpu_start_ns, self.start_ns = time.process_time_ns(), time.perf_counter_ns()
+
+    def count_warm(self) -> None:
+        """Note that one more caller is warm: the warm-up of all is over with the last."""
+        with self._lock:
+            self._cold -= 1
+            if self._cold == 0:
+                self.warm.set()
 
     def finish(self, end_ns: int) -> None:
         """Close the window at the end of the first caller to finish; later ones change nothing."""
@@ -112,7 +125,8 @@ class _Gate(Generic[Seen]):
                 self.seen.append(self._observe())
 
     def give_up(self) -> None:
-        """Let every caller stop at its next call."""
+        """Let every caller stop at its next call, in the warm-up as well."""
+        self.warm.set()
         self.stop.set()
         self.barrier.abort()
 
@@ -198,24 +212,83 @@ def _call_in_a_loop(
     return log
 
 
-def _warm_up(engine: Engine, items: Sequence[Item], offset: int, *, rules: WindowRules, gate: _Gate[Seen]) -> WarmUp:
-    """Call until the times have settled: every new shape pays again for memory and plans."""
-    times_s: list[float] = []
-    began = time.perf_counter()
-    settled: bool | None = not rules.settle
-    while not gate.stop.is_set():
-        started = time.perf_counter()
-        engine.call(items[(offset + len(times_s)) % len(items)])
-        ended = time.perf_counter()
-        times_s.append(ended - started)
-        enough = ended - began >= rules.warmup_s and len(times_s) >= rules.warmup_calls
-        if enough and rules.settle:
-            settled = has_settled(times_s)
-        if (enough and settled) or ended - began >= rules.cap_s:
-            break
-    if not settled and len(times_s) < _STRETCHES * _STRETCH_CALLS:
-        settled = None
-    return WarmUp(len(times_s), times_s[0] if times_s else 0.0, settled)
+def _warm_up(
+    engine: Engine, items: Sequence[Item], offset: int, *, rules: WindowRules, gate: _Gate[Seen]
+) -> WarmUp | None:
+    """Call until this caller is warm, and on until all are; None when another failed before.
+
+    Every new shape pays again for memory and plans. A caller that stood still once it is warm would let the others
+    settle on a machine that is quieter than in the window.
+    """
+    times = WarmUpTimes(rules)
+    found: WarmUp | None = None
+    calls = itertools.count(offset)
+    while not gate.warm.is_set():
+        item = items[next(calls) % len(items)]
+        started_s = time.perf_counter()
+        engine.call(item)
+        ended_s = time.perf_counter()
+        if found is None:
+            # The time of all callers has one beginning, so that the cap is the same moment for each.
+            found = times.add(ended_s - started_s, ended_s - gate.began_s)
+            if found is not None:
+                gate.count_warm()
+    return found
+
+
+class WarmUpTimes:
+    """Times of one caller's warm-up, and when it is over.
+
+    Parameters
+    ----------
+    rules
+        Its length, and whether the times have to settle.
+
+    Examples
+    --------
+    >>> times = WarmUpTimes(WindowRules(warmup_s=0.2))
+    >>> [times.add(0.1, 0.1 * call) for call in range(1, 10)][-1]
+    WarmUp(calls=9, first_call_s=0.1, settled=True)
+    """
+
+    def __init__(self, rules: WindowRules) -> None:
+        self._rules = rules
+        self._times_s: list[float] = []
+        self._due = 0
+
+    def add(self, call_s: float, elapsed_s: float) -> WarmUp | None:
+        """Take one more call; what the warm-up was, once it is over.
+
+        Parameters
+        ----------
+        call_s
+            Time of the call [s].
+        elapsed_s
+            Time since the beginning of the warm-up [s].
+        """
+        rules, count = self._rules, len(self._times_s) + 1
+        self._times_s.append(call_s)
+        capped = elapsed_s >= rules.cap_s
+        enough = elapsed_s >= rules.warmup_s and count >= rules.warmup_calls
+        if not (enough or capped):
+            return None
+        if not rules.settle:
+            return WarmUp(count, self._times_s[0], settled=True)
+        if count < self._due and not capped:
+            return None
+        if has_settled(self._times_s):
+            return WarmUp(count, self._times_s[0], settled=True)
+        stretch = _stretch_calls(call_s)
+        if count >= _STRETCHES * stretch:
+            # Once a stretch and not after each call: medians in Python keep other callers waiting for its lock.
+            self._due = count + stretch
+        told = count >= _STRETCHES * _STRETCH_CALLS
+        return WarmUp(count, self._times_s[0], settled=False if told else None) if capped else None
+
+
+def _stretch_calls(last_s: float) -> int:
+    """Calls of one stretch, where the last one took so long [s]."""
+    return max(_STRETCH_CALLS, math.ceil(_STRETCH_S / max(last_s, 1e-9)))
 
 
 def has_settled(times_s: Sequence[float]) -> bool:
@@ -226,13 +299,26 @@ def has_settled(times_s: Sequence[float]) -> bool:
     >>> has_settled([0.1] * 9), has_settled([0.1] * 6 + [0.08] * 3), has_settled([0.1] * 8)
     (True, False, False)
     """
-    last_s = max(times_s[-1], 1e-9)
-    calls = max(_STRETCH_CALLS, math.ceil(_STRETCH_S / last_s))
-    if len(times_s) < _STRETCHES * calls:
+    calls = _stretch_calls(times_s[-1])
+    first = len(times_s) - _STRETCHES * calls
+    if first < 0:
         return False
-    recent = np.asarray(times_s[-_STRETCHES * calls :]).reshape(_STRETCHES, calls)
-    medians = np.median(recent, axis=1)
-    return bool(medians.max() <= medians.min() * (1 + _STABLE_FRAC))
+    medians = [statistics.median(times_s[start : start + calls]) for start in range(first, len(times_s), calls)]
+    return max(medians) <= min(medians) * (1 + _STABLE_FRAC)
+
+
+def all_settled(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all callers had settled; None when some had too few calls to tell, and none speaks against it.
+
+    Examples
+    --------
+    >>> all_settled([True, True]), all_settled([True, None]), all_settled([None, True, False])
+    (True, None, False)
+    """
+    found = set(verdicts)
+    if False in found:
+        return False
+    return None if None in found else True
 
 
 def _cut(logs: list[_Log], gate: _Gate[Seen], *, per_thread: bool) -> Window[Seen]:
@@ -244,8 +330,8 @@ def _cut(logs: list[_Log], gate: _Gate[Seen], *, per_thread: bool) -> Window[See
     ends = np.concatenate([np.asarray(log.ends, np.int64) for log in logs])
     cpu = np.concatenate([np.asarray(log.cpu, np.int64) for log in logs])
     whole = (starts >= gate.start_ns) & (starts < gate.end_ns)
-    warm_up = logs[0].warm_up
-    if not bool(whole.any()) or warm_up is None:
+    warm_ups = [log.warm_up for log in logs if log.warm_up is not None]
+    if not bool(whole.any()) or len(warm_ups) < len(logs):
         raise MeasurementError("No call finished inside the measurement window.")
     inside_ns = np.clip(np.minimum(ends, gate.end_ns) - np.maximum(starts, gate.start_ns), 0, None)
     # A clock that did not advance during a call is read as its smallest step.
@@ -260,7 +346,7 @@ def _cut(logs: list[_Log], gate: _Gate[Seen], *, per_thread: bool) -> Window[See
         calls=calls,
         duration_s=(gate.end_ns - gate.start_ns) / _NS_PER_S,
         first_caller_calls=int(np.count_nonzero(whole[: len(logs[0].ends)])),
-        warm_up=warm_up,
+        warm_up=replace(warm_ups[0], settled=all_settled(warm_up.settled for warm_up in warm_ups)),
         before=before,
         after=after,
     )

@@ -170,6 +170,7 @@ def idle_starts_table(profile: Profile) -> pd.DataFrame:
                 "Call after idling, mean (ms)": rounded_ms(start.service_mean_s),
                 "Against busy (%)": None if mean_s is None else round(100 * (start.service_mean_s / mean_s - 1), 1),
                 "Calls": start.count,
+                "Disturbed by": ", ".join(reason.split(":")[0] for reason in start.rejected) or None,
             }
         )
     return _stated(pd.DataFrame(rows), always=("Batch",))

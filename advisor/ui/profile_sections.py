@@ -100,7 +100,9 @@ def idle_starts(profile: Profile) -> None:
 
 
 def environment(profile: Profile) -> None:
-    """Draw the facts of the machine, behind one click."""
+    """Draw the facts of the machine and the command that was given, behind one click."""
     if profile.environment:
         with st.expander(f"The machine and its state: {len(profile.environment)} facts"):
+            if profile.command is not None:
+                st.code(profile.command, language=None, wrap_lines=True)
             show_frame(facts_table(profile.environment), key="facts", alt="Facts of the machine and its state")

@@ -11,8 +11,10 @@ from collections import Counter
 import onnx
 import pytest
 
+from advisor.cli.profile import is_doubtful
 from advisor.profiling.example_models import MlpDimensions, build_mlp
 from advisor.profiling.journal import read_entries
+from tests.conftest import cpu_profile
 
 HANG_S = 120
 
@@ -27,7 +29,7 @@ def model(tmp_path):
 
 def command(folder, *arguments):
     """Command line of a measurement on whatever machine this is."""
-    chosen = ["--batches", "1,2,4", "--threads", "1", "--repeats", "3", "--budget", "10s", "--force", *arguments]
+    chosen = ["--batches", "1,2,4", "--threads", "1", "--repeats", "3", "--budget", "20s", "--force", *arguments]
     return [
         sys.executable,
         "-m",
@@ -131,3 +133,14 @@ def test_watts_that_the_user_gives_are_marked_as_an_estimate(model, tmp_path):
     assert all(cell["energy"]["is_estimate"] for cell in profile["cells"])
     assert all(20 <= cell["power_w"] <= 100.0001 for cell in profile["cells"])
     assert profile["idle_power"]["before_w"] == 20
+
+
+def test_notes_are_no_doubts():
+    """What was left out or is too little for a percentile says nothing against the numbers that are there."""
+    profile = cpu_profile({1: 0.01})
+    assert not is_doubtful(profile)
+    noted = profile.model_copy(update={"warnings": ("BUDGET: batch 32 was left out.", "FIXED_BATCH: one size only.")})
+    assert not is_doubtful(noted)
+    assert is_doubtful(profile.model_copy(update={"warnings": ("DRIFT: it became slower.",)}))
+    cell = profile.cells[0].model_copy(update={"warnings": ("UNSETTLED: known to 9 % only.",)})
+    assert is_doubtful(profile.model_copy(update={"cells": (cell,)}))

@@ -1,6 +1,8 @@
 """The protocol: anchors around turns of the whole grid, what is disturbed again, and a profile that can be read."""
 
 import datetime
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ from advisor.errors import InputError, MeasurementError
 from advisor.profiling.bench import measure
 from advisor.profiling.cell import Configuration
 from advisor.profiling.grid import plan_grid
-from advisor.profiling.instruments import Instruments
+from advisor.profiling.host import HostReading
+from advisor.profiling.instruments import Instruments, Observation
 from advisor.profiling.journal import Journal
 from advisor.profiling.meters import AssumedMeter, AssumedPower
+from advisor.profiling.power import NoMeter
 from advisor.profiling.window import WindowRules
 
 TODAY = datetime.date(2026, 1, 2)
@@ -113,7 +117,7 @@ def test_an_interrupt_keeps_the_whole_cells(sleeping_model, quiet, begin):
     assert len(profile.cells) == 2
     assert len(profile.anchors) == 1
     assert any(warning.startswith("STOPPED") for warning in profile.warnings)
-    assert all(cell.warnings[0].startswith("STOPPED: 1 of 2 repeats") for cell in profile.cells)
+    assert all(cell.warnings[0].startswith("FEW_REPEATS: 1 of 2 repeats") for cell in profile.cells)
     assert all(engine.closed for engine in model.opened)
 
 
@@ -269,3 +273,109 @@ def test_time_that_is_left_goes_to_cells_that_differ(sleeping_model, quiet, begi
     )
     (cell,) = measure(model, begin(plan), quiet, today=TODAY).cells
     assert 2 + 2 < len(cell.repeats) <= plan.most_repeats + 6 + 2
+
+
+def test_a_model_slower_than_foreseen_keeps_to_its_budget(sleeping_model, quiet, begin):
+    """Every cell is measured once; what the time does not allow is left out, and each cell says so."""
+    model = sleeping_model(0.001)
+    plan = plan_grid(
+        model, batch_sizes=(1, 2, 3), configurations=[Configuration(1, 1)], repeats=5, rules=QUICK, budget_s=3.0
+    )
+    model.item_s = 0.05
+    profile = measure(model, begin(plan), quiet, today=TODAY)
+    turns = [len(cell.repeats) - (2 if cell.batch_size == 1 else 0) for cell in profile.cells]
+    assert all(1 <= count < 5 for count in turns)
+    assert profile.status == "complete"
+    assert all(cell.warnings[0].startswith("FEW_REPEATS: ") for cell in profile.cells)
+    # Every cell once, with its warm-up, and both anchors take 5 s; all repeats would take 15 s.
+    assert profile.duration_s < 8
+
+
+def test_calls_that_never_settle_are_waited_for_twice(sleeping_model, quiet, begin):
+    """Not in every window; and all of them say that the times had not settled."""
+
+    class Restless(sleeping_model):
+        """A model that takes longer with every call."""
+
+        def open(self, threads, *, concurrency):
+            engine = super().open(threads, concurrency=concurrency)
+
+            def slower(item):
+                self.calls += 1
+                time.sleep(0.0005 * 1.03 ** (self.calls % 150))
+
+            engine.call = slower
+            return engine
+
+    model = Restless()
+    rules = replace(QUICK, cap_s=0.5)
+    plan = plan_grid(
+        model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=4, rules=rules, budget_s=8.0
+    )
+    (cell,) = measure(model, begin(plan), quiet, today=TODAY).cells
+    assert [repeat.warmup_settled for repeat in cell.repeats] == [False] * len(cell.repeats)
+    long_ones = [repeat.warmup_calls > 20 for repeat in cell.repeats]
+    assert long_ones == [True, True] + [False] * (len(cell.repeats) - 2)
+    assert any(warning.startswith("WARM_UP") for warning in cell.warnings)
+
+
+class Crowded(Instruments):
+    """Instruments of a machine on which others keep one CPU busy all the time."""
+
+    def observe(self):
+        """Read the clock twice: as time, and as the time of a CPU that is always at work."""
+        now_s = time.perf_counter()
+        host = HostReading(
+            at_s=now_s,
+            own_cpu_s=0.0,
+            busy_cpu_s=now_s,
+            steal_s=None,
+            tasks={},
+            throttled_s=None,
+            clock_mhz=None,
+        )
+        return Observation(host, None, ())
+
+
+def test_idle_starts_are_judged_too(sleeping_model, begin):
+    """Calls of an idle replica on a crowded machine are tried again, kept, and marked."""
+    model = sleeping_model()
+    plan = plan_grid(
+        model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK, budget_s=BUDGET_S
+    )
+    profile = measure(model, begin(plan), Crowded(NoMeter("none here")), today=TODAY)
+    (start,) = profile.idle_starts
+    assert start.rejected[0].startswith("OTHER_LOAD: other processes kept ")
+    told = "IDLE_START: the calls of an idle replica of 1 threads were disturbed"
+    assert any(warning.startswith(told) for warning in profile.warnings)
+
+
+def test_failures_of_the_meter_stay_with_the_journal(sleeping_model, quiet, begin):
+    """A later sitting with a meter that works still tells of the earlier one."""
+    model = sleeping_model()
+    plan = plan_grid(
+        model, batch_sizes=(1,), configurations=[Configuration(1, 1)], repeats=1, rules=QUICK, budget_s=BUDGET_S
+    )
+    journal = begin(plan)
+    measure(model, journal, replace(quiet, failures=["the card fell off the bus."]), today=TODAY)
+    again = measure(model, journal, quiet, today=TODAY)
+    assert "METER: the card fell off the bus." in again.warnings
+
+
+def test_the_time_left_is_never_more_than_the_budget_leaves(sleeping_model, quiet, begin):
+    """It falls to nothing, whatever the calls turn out to take."""
+    model = sleeping_model(0.001)
+    plan = plan_grid(
+        model, batch_sizes=(1, 2), configurations=[Configuration(1, 1)], repeats=3, rules=QUICK, budget_s=3.0
+    )
+    model.item_s = 0.02
+    seen = []
+    began = time.perf_counter()
+
+    def note(done, total, left_s, line):
+        seen.append((time.perf_counter() - began + left_s, left_s, done, total))
+
+    measure(model, begin(plan), quiet, today=TODAY, on_progress=note)
+    assert all(end_s <= plan.budget_s + 0.1 or left_s == 0 for end_s, left_s, _, _ in seen)
+    assert seen[-1][1] == 0
+    assert seen[-1][2] == seen[-1][3]

@@ -13,6 +13,7 @@ from advisor.domain.measurement import Surroundings
 from advisor.domain.profile import Fact
 from advisor.profiling.doctor import Finding, Look, examine, judge, wait_until_quiet
 from advisor.profiling.gpu import GpuReading
+from advisor.profiling.host import read_host
 from advisor.profiling.machine_state import parse_swap_used_gib, readings, settings
 from advisor.profiling.system_files import Folders
 from tests.system_files import write
@@ -24,6 +25,7 @@ FACTS = {
     "boost": Fact(value="on"),
     "clock_limit_mhz": Fact(value=3000),
     "clock_possible_mhz": Fact(value=3000),
+    "clock_limited_cpus": Fact(value=0),
     "on_battery": Fact(value=False),
     "memory_limit_gib": UNTOLD,
     "memory_available_gib": Fact(value=8.0),
@@ -86,15 +88,58 @@ def test_whatever_is_blamed_has_a_remedy_and_nothing_else_has():
         ({"granted_cpus": 1.5}, {}),
         ({"swapped_pages": 12}, {"SWAP": "warning"}),
         (facts(governor=Fact(value="powersave")), {"GOVERNOR": "warning"}),
-        (facts(clock_limit_mhz=Fact(value=2000)), {"CLOCK": "warning"}),
+        (facts(clock_limit_mhz=Fact(value=2000), clock_limited_cpus=Fact(value=4)), {"CLOCK": "warning"}),
         (facts(on_battery=Fact(value=True)), {"BATTERY": "warning"}),
         (facts(memory_available_gib=Fact(value=0.5)), {"MEMORY": "warning"}),
-        (facts(memory_limit_gib=Fact(value=0.5)), {"MEMORY": "warning"}),
     ],
 )
 def test_each_trouble_is_named(changes: dict[str, Any], expected: dict[str, str]):
     """One change of a machine that is fit gives one finding."""
     assert blamed(dataclasses.replace(FIT, **changes)) == expected
+
+
+def test_under_a_quota_the_load_of_others_is_no_doubt():
+    """It is not told there, for a reason; windows are judged by what the container itself meets."""
+    untold = QUIET.model_copy(update={"other_cpus": None})
+    look = dataclasses.replace(FIT, around=untold, granted_cpus=2.0)
+    assert blamed(look) == {}
+    (load,) = [finding for finding in judge(look) if finding.code == "OTHER_LOAD"]
+    assert "run delay" in load.evidence
+    assert blamed(dataclasses.replace(look, granted_cpus=4.0)) == {"OTHER_LOAD": "warning"}
+
+
+def hybrid(tmp_path: Path, *limits_mhz: int) -> Finding:
+    """What the doctor says of the clocks of two fast and two slow cores that are limited so."""
+    folders = Folders(tmp_path / "proc", tmp_path / "sys")
+    for cpu, (limit_mhz, possible_mhz) in enumerate(zip(limits_mhz, (5200, 5200, 3800, 3800), strict=True)):
+        place = f"devices/system/cpu/cpu{cpu}/cpufreq"
+        write(folders.sys, f"{place}/scaling_max_freq", f"{limit_mhz}000\n")
+        write(folders.sys, f"{place}/cpuinfo_max_freq", f"{possible_mhz}000\n")
+    (clock,) = [finding for finding in examine(0.0, folders=folders) if finding.code == "CLOCK"]
+    return clock
+
+
+def test_slow_cores_are_not_limited_and_show_as_a_range(tmp_path: Path):
+    """Each CPU is compared with what it can do itself."""
+    clock = hybrid(tmp_path, 5200, 5200, 3800, 3800)
+    assert (clock.level, clock.evidence) == ("ok", "up to 3800 to 5200 MHz")
+
+
+def test_one_limited_core_among_others_is_named(tmp_path: Path):
+    """A fast core held to the clock of the slow ones leaves lowest and highest as they are."""
+    clock = hybrid(tmp_path, 5200, 3800, 3800, 3800)
+    assert (clock.level, clock.remedy) == ("warning", "sudo cpupower frequency-set -u 5200MHz")
+    assert clock.evidence == "limited to 3800 to 5200 MHz of 3800 to 5200 MHz (CPUs limited: 1)"
+
+
+def test_a_full_container_has_little_memory(tmp_path: Path):
+    """Usage counts, not the limit alone."""
+    folders = Folders(tmp_path / "proc", tmp_path / "sys")
+    write(folders.proc, "self/cgroup", "0::/\n")
+    write(folders.sys, "fs/cgroup/memory.max", f"{8 * 2**30}\n")
+    write(folders.sys, "fs/cgroup/memory.current", f"{8 * 2**30 - 2**28}\n")
+    (memory,) = [finding for finding in examine(0.0, folders=folders) if finding.code == "MEMORY"]
+    assert (memory.level, memory.evidence) == ("warning", "0.2 GiB available, limit of the container 8.00 GiB")
 
 
 def test_what_the_system_does_not_tell_is_said_and_not_blamed():
@@ -209,6 +254,7 @@ def test_waiting_ends_when_the_time_is_up():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other load is read from /proc")
+@pytest.mark.skipif(read_host().has_quota, reason="under a CPU quota the load of others is not told")
 def test_a_busy_process_makes_this_machine_unfit():
     """A child that spins is reported as other load."""
     with subprocess.Popen(

@@ -2,6 +2,8 @@
 
 import dataclasses
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,34 @@ def test_what_is_recorded_is_what_is_replayed(gpu, clock, tmp_path):
     assert again.readings == tuple(readings)
     assert again.facts == gpu.facts() == recorder.facts()
     assert again.facts["gpu_mig_mode"].why == "NVML: Not Supported"
+
+
+class Watched:
+    """A card that notices when a second look begins before the first is written down."""
+
+    def __init__(self, gpu):
+        self.facts, self._gpu = gpu.facts, gpu
+        self._first, self.second, self.overlapped = threading.Event(), threading.Event(), []
+
+    def read(self):
+        """Wait in the first look for a second one, which must not come."""
+        if self._first.is_set():
+            self.second.set()
+        else:
+            self._first.set()
+            self.overlapped.append(self.second.wait(0.3))
+        return self._gpu.read()
+
+
+def test_two_threads_record_one_look_after_the_other(gpu):
+    """A meter polls from a thread of its own while the surroundings are looked at: lines stay whole and in order."""
+    card = Watched(gpu)
+    recorder = RecordingGpu(card, io.StringIO())
+    with ThreadPoolExecutor(2) as pool:
+        for look in [pool.submit(recorder.read) for _ in range(2)]:
+            look.result()
+    assert card.overlapped == [False]
+    assert card.second.is_set()
 
 
 def lines():

@@ -1,6 +1,7 @@
 """The grid: known with its time before the measurement starts, and made to fit a budget."""
 
 import itertools
+import time
 from dataclasses import replace
 
 import pytest
@@ -131,3 +132,18 @@ def test_numbers_that_make_no_grid_are_refused(sleeping_model, choice):
     """One sentence each, before anything runs."""
     with pytest.raises(InputError):
         plan_grid(sleeping_model(), **choice)
+
+
+def test_replicas_that_take_long_to_open_are_told(sleeping_model):
+    """Thirty replicas of a tenth of a second are most of four seconds."""
+
+    class Slow(sleeping_model):
+        """A model that is loaded slowly."""
+
+        def open(self, threads, *, concurrency):
+            time.sleep(0.1)
+            return super().open(threads, concurrency=concurrency)
+
+    plan = plan_grid(Slow(1e-5), batch_sizes=(1,), configurations=[Configuration(1, 30)], rules=QUICK, budget_s=4.0)
+    assert plan.opening_s == pytest.approx(3.0, rel=0.5)
+    assert any(warning.startswith("BUDGET: opening 30 replicas takes about") for warning in plan.warnings)

@@ -9,18 +9,28 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from advisor.profiling.control_group import cpu_limit, memory_limit_bytes, parse_memberships, throttled_s
+from advisor.profiling.acceptance import OTHER_CPUS_LIMIT, find_stalls, reasons_to_reject
+from advisor.profiling.control_group import (
+    cpu_limit,
+    memory_limit_bytes,
+    memory_room_bytes,
+    parse_memberships,
+    throttled_s,
+)
 from advisor.profiling.host import (
     HostReading,
     own_cpus,
     parse_clocks_mhz,
     parse_cpu_lines,
     read_host,
+    resolution_s,
     run_delay_frac,
     surroundings,
 )
+from advisor.profiling.memory import available_gib
 from advisor.profiling.system_files import Folders
 from tests.system_files import write
 
@@ -44,6 +54,7 @@ ARM_CLOCK = "processor : 0\nBogoMIPS : 50.00\nCPU implementer : 0x41\n"
 
 LOOK_S = 0.6
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's own")
+NO_QUOTA = pytest.mark.skipif(read_host().has_quota, reason="under a CPU quota the load of others is not told")
 
 
 def reading(**fields: object) -> HostReading:
@@ -54,7 +65,7 @@ def reading(**fields: object) -> HostReading:
         "busy_cpu_s": 0.0,
         "steal_s": 0.0,
         "tasks": {1: (0, 0)},
-        "throttled_s": 0.0,
+        "throttled_s": (0.0,),
         "clock_mhz": 2000.0,
     }
     return HostReading(**(zero | fields))
@@ -67,9 +78,41 @@ def folders(tmp_path: Path) -> Folders:
 
 
 def test_other_load_is_what_the_cpus_did_beyond_this_process():
-    """Three CPU seconds in two seconds, of which one is one's own, are one CPU of others."""
+    """Three CPU seconds in two seconds, of which one is one's own, are one CPU of others less the resolution."""
     seen = surroundings(reading(), reading(at_s=2.0, own_cpu_s=1.0, busy_cpu_s=3.0))
-    assert seen.other_cpus == 1.0
+    assert seen.other_cpus == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(("cpus", "elapsed_s"), [(2, 0.3), (2, 1.0), (16, 1.0), (64, 1.0)])
+@pytest.mark.parametrize("off", [-1, 1])
+def test_what_the_counters_round_is_no_load(cpus, elapsed_s, off):
+    """All CPUs at work and little else: neither side of the rounding rejects, and one CPU of others does."""
+    # The timer misses one of its periods on every CPU, and the ticks add their square root.
+    rounding_s = off * (0.004 * cpus + 0.01 * cpus**0.5)
+    own_s = (cpus - 0.1) * elapsed_s
+    quiet = reading(at_s=elapsed_s, own_cpu_s=own_s, busy_cpu_s=cpus * elapsed_s + rounding_s)
+    crowded = reading(at_s=elapsed_s, own_cpu_s=own_s - elapsed_s, busy_cpu_s=cpus * elapsed_s)
+    assert surroundings(reading(), quiet).other_cpus <= OTHER_CPUS_LIMIT
+    assert surroundings(reading(), crowded).other_cpus > OTHER_CPUS_LIMIT
+
+
+def test_on_two_cpus_a_second_tells_load_to_two_hundredths_of_a_cpu():
+    """The limit stays close to what the trials found."""
+    just_above = reading(at_s=1.0, own_cpu_s=1.85, busy_cpu_s=2.0)
+    assert surroundings(reading(), just_above).other_cpus > OTHER_CPUS_LIMIT
+
+
+def test_idle_cpus_do_not_err():
+    """One CPU at work of 64 is told as well as one of two."""
+    assert resolution_s(1.0, 1.0) == pytest.approx(0.014)
+    assert resolution_s(0.0, 1.0) == resolution_s(1.0, 1.0)
+
+
+def test_under_a_quota_the_load_of_others_is_not_told():
+    """Other containers of the host run on time that is not this one's; what the hypervisor takes is still told."""
+    after = reading(at_s=1.0, busy_cpu_s=8.0, steal_s=2.0, has_quota=True)
+    seen = surroundings(reading(has_quota=True), after)
+    assert (seen.other_cpus, seen.steal_frac) == (None, 0.2)
 
 
 def test_one_tick_less_than_the_own_time_is_no_load():
@@ -78,16 +121,34 @@ def test_one_tick_less_than_the_own_time_is_no_load():
 
 
 def test_steal_is_a_share_of_the_time_wanted_and_of_one_cpu_at_least():
-    """Idle CPUs do not dilute it, and a tick on an idle machine stays a tick."""
+    """Idle CPUs do not dilute it."""
     busy = surroundings(reading(), reading(at_s=1.0, busy_cpu_s=3.6, steal_s=0.4))
-    idle = surroundings(reading(), reading(at_s=1.0, busy_cpu_s=0.0, steal_s=0.01))
-    assert (busy.steal_frac, idle.steal_frac) == (0.1, 0.01)
+    idle = surroundings(reading(), reading(at_s=1.0, busy_cpu_s=0.0, steal_s=0.05))
+    assert (busy.steal_frac, idle.steal_frac) == (0.1, 0.05)
 
 
-def test_throttled_time_is_a_share_of_the_window():
-    """The kernel adds up CPUs; the share ends at one."""
-    assert surroundings(reading(), reading(at_s=2.0, throttled_s=0.5)).throttled_frac == 0.25
-    assert surroundings(reading(), reading(at_s=2.0, throttled_s=9.0)).throttled_frac == 1.0
+@pytest.mark.parametrize(("ticks", "rejects"), [(1, False), (2, False), (3, True)])
+def test_two_ticks_of_steal_may_be_rounding(ticks, rejects):
+    """In a short window they exceed 1 %; the third one rejects."""
+    before = reading(steal_s=17.29)
+    seen = surroundings(before, reading(at_s=0.5, steal_s=17.29 + ticks / os.sysconf("SC_CLK_TCK")))
+    steady = find_stalls(np.full(1000, 0.010))
+    assert bool(reasons_to_reject(steady, seen)) == rejects
+
+
+def test_throttled_time_is_a_share_of_the_time_wanted():
+    """Four CPUs that ran half the time were throttled half the time, though the kernel adds up to two seconds."""
+    four = surroundings(reading(), reading(at_s=1.0, own_cpu_s=2.0, busy_cpu_s=2.0, throttled_s=(2.0,)))
+    idle = surroundings(reading(), reading(at_s=2.0, throttled_s=(0.5,)))
+    assert (four.throttled_frac, idle.throttled_frac) == (0.5, 0.25)
+    assert surroundings(reading(), reading(at_s=2.0, throttled_s=(9.0,))).throttled_frac == 1.0
+
+
+def test_groups_above_each_other_do_not_count_a_moment_twice():
+    """The one throttled longest meanwhile counts, however much the other had counted before."""
+    before = reading(throttled_s=(1.0, 90.0))
+    assert surroundings(before, reading(at_s=1.0, throttled_s=(1.2, 90.1))).throttled_frac == pytest.approx(0.2)
+    assert surroundings(before, reading(at_s=1.0, throttled_s=(1.2,))).throttled_frac is None
 
 
 def test_the_clock_change_has_no_sign():
@@ -120,32 +181,56 @@ def test_only_the_cpus_of_the_mask_count():
 
 def test_clocks_are_read_where_they_mean_something():
     """Arm does not tell them, and a virtual machine shows a constant."""
-    assert parse_clocks_mhz(X86_CLOCKS, {1}) == [1200.0]
-    assert parse_clocks_mhz(VIRTUAL_CLOCK, {0}) == []
-    assert parse_clocks_mhz(ARM_CLOCK, {0}) == []
+    assert parse_clocks_mhz(X86_CLOCKS, {1}) == {1: 1200.0}
+    assert parse_clocks_mhz(VIRTUAL_CLOCK, {0}) == {}
+    assert parse_clocks_mhz(ARM_CLOCK, {0}) == {}
 
 
 @LINUX
 def test_all_counters_are_read_from_their_files(folders: Folders):
-    """Threads that have no times are left out, ticks become seconds, and the fastest clock is taken."""
+    """Threads that have no times are left out, ticks become seconds, and the fastest clock with a base is taken."""
     write(folders.proc, "stat", STAT)
     write(folders.proc, "self/schedstat", "1 1 1\n")
     write(folders.proc, "self/task/11/schedstat", "5000 40 3\n")
     write(folders.proc, "self/task/12/comm", "ended\n")
     write(folders.proc, "self/cgroup", "0::/\n")
     write(folders.sys, "fs/cgroup/cpu.stat", "usage_usec 5\nthrottled_usec 1500000\n")
-    write(folders.sys, "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "800000\n")
-    write(folders.sys, "devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "3100000\n")
+    for cpu, khz in enumerate((800_000, 3_100_000, 5_000_000)):
+        write(folders.sys, f"devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq", f"{khz}\n")
+    write(folders.sys, "devices/system/cpu/cpu0/cpufreq/base_frequency", "3200000\n")
+    write(folders.sys, "devices/system/cpu/cpu1/cpufreq/base_frequency", "3200000\n")
     seen = read_host(folders, cpus={0, 1})
     assert (seen.busy_cpu_s, seen.steal_s) == (520 / os.sysconf("SC_CLK_TCK"), 40 / os.sysconf("SC_CLK_TCK"))
     assert seen.tasks == {11: (5000, 40)}
-    assert (seen.throttled_s, seen.clock_mhz) == (1.5, 3100.0)
+    assert (seen.throttled_s, seen.clock_mhz, seen.has_quota) == ((1.5,), 3100.0, False)
+    assert read_host(folders, cpus={2}).clock_mhz is None
 
 
 def test_clocks_come_from_cpuinfo_without_a_frequency_interface(folders: Folders):
     """The second source is only asked where there is no first."""
     write(folders.proc, "cpuinfo", X86_CLOCKS)
+    for cpu in (0, 1):
+        write(folders.sys, f"devices/system/cpu/cpu{cpu}/acpi_cppc/nominal_freq", "3000\n")
     assert read_host(folders, cpus={0, 1}).clock_mhz == 2900.0
+
+
+@pytest.mark.parametrize(("end_khz", "change_frac"), [(3_900_000, 0.0), (3_000_000, 0.0), (2_400_000, 0.2)])
+def test_turbo_is_no_change_and_a_clock_below_the_base_is(folders: Folders, end_khz, change_frac):
+    """Few CPUs at work reach a higher clock than all do; none of them may fall below the base clock."""
+    cpu = "devices/system/cpu/cpu0/cpufreq"
+    write(folders.sys, f"{cpu}/base_frequency", "3000000\n")
+    write(folders.sys, f"{cpu}/scaling_cur_freq", "5100000\n")
+    before = read_host(folders, cpus={0})
+    write(folders.sys, f"{cpu}/scaling_cur_freq", f"{end_khz}\n")
+    assert surroundings(before, read_host(folders, cpus={0})).clock_change_frac == pytest.approx(change_frac)
+
+
+@pytest.mark.parametrize(("granted", "has_quota"), [("150000", True), ("200000", False), ("max", False)])
+def test_a_quota_counts_when_it_grants_less_than_the_mask(folders: Folders, granted, has_quota):
+    """Where it grants all CPUs of the mask, whatever else runs on them takes time that was granted."""
+    write(folders.proc, "self/cgroup", "0::/\n")
+    write(folders.sys, "fs/cgroup/cpu.max", f"{granted} 100000\n")
+    assert read_host(folders, cpus={0, 1}).has_quota == has_quota
 
 
 def test_a_machine_without_these_files_tells_nothing(folders: Folders):
@@ -156,7 +241,7 @@ def test_a_machine_without_these_files_tells_nothing(folders: Folders):
 
 
 def test_version_2_limits_hold_on_the_way_up(folders: Folders):
-    """The smallest limit counts, throttling anywhere above adds up, and the machine's root has no limits."""
+    """The smallest limit counts, throttling is told level by level, and the machine's root has no limits."""
     write(folders.proc, "self/cgroup", "0::/pod/box\n")
     write(folders.sys, "fs/cgroup/cpu.stat", "usage_usec 1\n")
     write(folders.sys, "fs/cgroup/pod/cpu.max", "150000 100000\n")
@@ -164,7 +249,7 @@ def test_version_2_limits_hold_on_the_way_up(folders: Folders):
     write(folders.sys, "fs/cgroup/pod/box/cpu.max", "max 100000\n")
     write(folders.sys, "fs/cgroup/pod/box/cpu.stat", "throttled_usec 500000\n")
     write(folders.sys, "fs/cgroup/pod/box/memory.max", "1073741824\n")
-    assert (cpu_limit(folders), throttled_s(folders), memory_limit_bytes(folders)) == (1.5, 0.75, 2**30)
+    assert (cpu_limit(folders), throttled_s(folders), memory_limit_bytes(folders)) == (1.5, (0.5, 0.25), 2**30)
 
 
 def test_version_1_limits_hold_inside_a_container(folders: Folders):
@@ -174,7 +259,40 @@ def test_version_1_limits_hold_inside_a_container(folders: Folders):
     write(folders.sys, "fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
     write(folders.sys, "fs/cgroup/cpu,cpuacct/cpu.stat", "nr_throttled 4\nthrottled_time 2000000000\n")
     write(folders.sys, "fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
-    assert (cpu_limit(folders), throttled_s(folders), memory_limit_bytes(folders)) == (2.0, 2.0, None)
+    assert (cpu_limit(folders), throttled_s(folders), memory_limit_bytes(folders)) == (2.0, (2.0,), None)
+
+
+def test_room_for_memory_is_the_smallest_on_the_way_up(folders: Folders):
+    """A level above may be fuller than one's own; pages that the kernel drops at need are room."""
+    write(folders.proc, "self/cgroup", "0::/pod/box\n")
+    write(folders.sys, "fs/cgroup/pod/box/memory.max", f"{8 * 2**30}\n")
+    write(folders.sys, "fs/cgroup/pod/box/memory.current", f"{2 * 2**30}\n")
+    write(folders.sys, "fs/cgroup/pod/box/memory.stat", f"anon 5\ninactive_file {2**30}\n")
+    assert memory_room_bytes(folders) == 7 * 2**30
+    write(folders.sys, "fs/cgroup/pod/memory.max", f"{9 * 2**30}\n")
+    write(folders.sys, "fs/cgroup/pod/memory.current", f"{6 * 2**30}\n")
+    assert memory_room_bytes(folders) == 3 * 2**30
+    write(folders.sys, "fs/cgroup/pod/memory.current", f"{10 * 2**30}\n")
+    assert memory_room_bytes(folders) == 0
+
+
+def test_version_1_counts_the_groups_below(folders: Folders):
+    """Its usage includes them, so the pages to drop must as well."""
+    write(folders.proc, "self/cgroup", "5:memory:/docker/ab\n")
+    write(folders.sys, "fs/cgroup/memory/memory.limit_in_bytes", f"{4 * 2**30}\n")
+    write(folders.sys, "fs/cgroup/memory/memory.usage_in_bytes", f"{3 * 2**30}\n")
+    write(folders.sys, "fs/cgroup/memory/memory.stat", f"inactive_file 7\ntotal_inactive_file {2**30}\n")
+    assert memory_room_bytes(folders) == 2 * 2**30
+
+
+def test_memory_can_be_had_within_the_container_only(folders: Folders):
+    """The host's free memory is no use beyond the limit; without a limit it counts."""
+    assert available_gib(folders) > 0.25
+    limited = Folders(folders.proc / "limited", folders.sys / "limited")
+    write(limited.proc, "self/cgroup", "0::/\n")
+    write(limited.sys, "fs/cgroup/memory.max", f"{2**30}\n")
+    write(limited.sys, "fs/cgroup/memory.current", f"{3 * 2**28}\n")
+    assert available_gib(limited) == 0.25
 
 
 def test_a_controller_is_matched_by_its_whole_name():
@@ -197,6 +315,7 @@ def busy_child() -> Iterator[None]:
 
 
 @LINUX
+@NO_QUOTA
 @pytest.mark.usefixtures("busy_child")
 def test_another_process_is_other_load():
     """A child that spins is seen, although this process sleeps."""
@@ -209,6 +328,7 @@ def test_another_process_is_other_load():
 
 
 @LINUX
+@NO_QUOTA
 def test_the_own_work_is_no_other_load():
     """With a thread on every CPU, own work and that of others are no more than all CPUs: nothing counts twice."""
     cpus = len(own_cpus())

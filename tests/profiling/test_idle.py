@@ -31,6 +31,27 @@ def test_a_replica_that_fails_is_its_own_sentence(sleeping_model):
         measure_idle_starts(engine, [1], service_s=1e-4, seconds=5.0, rng=np.random.default_rng(0))
 
 
+def test_the_first_call_of_a_sleeping_engine_is_not_counted(sleeping_model):
+    """It pays for other things than idleness; the calls that count begin with the first input."""
+    engine = sleeping_model(0.001).open(1, concurrency=1)
+    items = []
+
+    def remember(item):
+        items.append(item)
+
+    engine.call = remember
+    found = measure_idle_starts(engine, ["a", "b", "c"], service_s=1e-4, seconds=0.0, rng=np.random.default_rng(0))
+    assert items == ["c", "a", "b"]
+    assert found.gap_s.size == found.service_s.size == 2
+
+
+def test_a_replica_that_fails_at_once_keeps_nobody_waiting(sleeping_model):
+    """Its first call, that does not count, breaks."""
+    engine = sleeping_model(fail_after=0).open(1, concurrency=1)
+    with pytest.raises(MeasurementError, match="it broke"):
+        measure_idle_starts(engine, [1], service_s=1e-4, seconds=5.0, rng=np.random.default_rng(0))
+
+
 def test_the_batch_is_made_of_as_many_single_items(tiny_model):
     """Joined items are the same numbers, in their order."""
     engine, rng = tiny_model.open(1, concurrency=1), np.random.default_rng(0)

@@ -61,6 +61,17 @@ class DrainingCard(Card):
         return super().read()
 
 
+class SteppingCard(Card):
+    """A card whose time and power change together, since a meter may look from a thread of its own meanwhile."""
+
+    shown = (0.0, 0.0)
+
+    def read(self):
+        """Take both at once, and tell."""
+        self.at_s, self.power_w = self.shown
+        return super().read()
+
+
 class Steps:
     """A source that gives its numbers one after another."""
 
@@ -146,15 +157,13 @@ def test_polled_energy_is_the_area_under_the_power(steps):
 
 def test_polling_goes_on_between_the_readings_of_the_meter():
     """A peak between two readings of the meter is counted: the background thread saw it."""
-    card = Card(power_w=0.0)
+    card = SteppingCard()
     meter = NvmlPolled([card], period_s=0.001)
-    card.power_w = 1000.0
-    card.at_s = 1.0
+    card.shown = (1.0, 1000.0)
     deadline = time.monotonic() + 60.0
     while meter._energy_j == 0.0 and time.monotonic() < deadline:  # white box: to read the meter would itself sample
         time.sleep(0.001)
-    card.power_w = 0.0
-    card.at_s = 2.0
+    card.shown = (2.0, 0.0)
     assert meter.read().energy_j == pytest.approx(1000.0)
     meter.close()
 

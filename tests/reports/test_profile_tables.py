@@ -177,6 +177,16 @@ def test_a_run_in_the_table_is_the_run() -> None:
 def test_idle_starts_are_compared_with_the_busy_cell() -> None:
     """6.3 ms after idling against 6.0 ms kept busy."""
     assert list(idle_starts_table(full_profile())["Against busy (%)"]) == [5.0]
+    assert "Disturbed by" not in idle_starts_table(full_profile())
+
+
+def test_idle_starts_that_were_disturbed_say_by_what() -> None:
+    """By the code of each reason."""
+    profile = full_profile()
+    (start,) = profile.idle_starts
+    disturbed = start.model_copy(update={"rejected": ("OTHER_LOAD: 0.5 CPUs.", "STEAL: 2 %.")})
+    table = idle_starts_table(profile.model_copy(update={"idle_starts": (disturbed,)}))
+    assert list(table["Disturbed by"]) == ["OTHER_LOAD, STEAL"]
 
 
 def test_an_unknown_fact_says_why() -> None:

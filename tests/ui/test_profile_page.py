@@ -45,6 +45,7 @@ def test_a_full_profile_shows_all_its_parts() -> None:
         "Calls after idling",
     ]
     assert [box.label for box in page.expander] == ["The machine and its state: 3 facts"]
+    assert page.expander[0].code[0].value == "advisor profile net.onnx -o net.json"
     said = words(page)
     assert "In 2 of 3 clean runs from 30% to 70% load" in said
     assert "(+2.0%)" in said
