@@ -29,7 +29,7 @@ def model(tmp_path):
 
 def command(folder, *arguments):
     """Command line of a measurement on whatever machine this is."""
-    chosen = ["--batches", "1,2,4", "--threads", "1", "--repeats", "3", "--budget", "20s", "--force", *arguments]
+    chosen = ["--batches", "1,2,4", "--threads", "1", "--repeats", "3", "--budget", "10s", "--force", *arguments]
     return [
         sys.executable,
         "-m",
@@ -82,7 +82,9 @@ def test_a_killed_measurement_loses_and_doubles_nothing(model, tmp_path):
     assert profile["protocol"]["sittings"] == 2
     assert set(found.values()) == {1}
     assert all((cell, started_s) in found for cell, _, started_s in kept)
-    assert all(len(cell["repeats"]) >= 3 for cell in profile["cells"])
+    for cell in profile["cells"]:
+        # On a machine so busy that the time ran out a cell may have fewer, and says so.
+        assert len(cell["repeats"]) >= 3 or cell["warnings"][0].startswith("FEW_REPEATS: "), cell["warnings"]
     assert not journal.exists()
 
 
