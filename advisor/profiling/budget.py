@@ -10,6 +10,9 @@ from advisor.profiling.window import WindowRules
 FEWEST_REPEATS = 3
 LEAST_WINDOW_FRAC, LEAST_CALLS = 0.2, 5
 """The budget shortens windows down to this part of their time and so many calls before it drops batch sizes."""
+PLANNED_FRAC = 0.6
+"""Part of the budget that planned repeats fill with longer windows. The rest goes to repeats of what was disturbed or
+differs, which tell more than longer windows: calls of one window resemble each other. An assumption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ def fit_budget(cells: Iterable[PlannedCell], rules: WindowRules, *, repeats: int
     """Shorten windows, make fewer repeats and drop the largest batch sizes until the measurement fits a budget [s].
 
     Windows get fewer calls first, down to five, then less time, down to a fifth; then there are fewer repeats, down to
-    three; then the largest batch sizes are left out. The smallest batch size always stays.
+    three; then the largest batch sizes are left out. The smallest batch size always stays. Windows are not lengthened
+    beyond `PLANNED_FRAC` of the budget.
     """
     kept, changes = list(cells), list[str]()
     shortest = shortened(rules, 0.0)
@@ -50,8 +54,9 @@ def fit_budget(cells: Iterable[PlannedCell], rules: WindowRules, *, repeats: int
     if possible < repeats:
         changes.append(f"BUDGET: {possible} instead of {repeats} repeats of each cell fit the time.")
     fitted = rules
-    if total_s(rules, possible) > budget_s:
-        fitted = _longest_rules(lambda candidate: total_s(candidate, possible), rules, budget_s=budget_s)
+    planned_s = PLANNED_FRAC * budget_s
+    if total_s(rules, possible) > planned_s:
+        fitted = _longest_rules(lambda candidate: total_s(candidate, possible), rules, budget_s=planned_s)
         changes.append(
             f"BUDGET: each window lasts {fitted.min_s:.2f} s and {fitted.min_calls} calls instead of "
             f"{rules.min_s:.2f} s and {rules.min_calls} to fit the time."
