@@ -47,6 +47,8 @@ class ServiceModel:
     ----------
     curve
         Time of calls.
+    wander_frac
+        Standard deviation of the mean time of a call from one stretch of time to the next, over that mean.
     join_s
         Time to put a batch of 1 … B together [s].
     idle_start_s
@@ -60,6 +62,7 @@ class ServiceModel:
     """
 
     curve: ServiceCurve
+    wander_frac: float
     join_s: FloatArray
     idle_start_s: FloatArray | None
     replicas: int
@@ -123,7 +126,32 @@ def service_model(profile: Profile, setup: ServerSetup) -> ServiceModel:
         notes.append(
             "The profile has no calls of an idle replica: they are predicted to take as long as those in a row."
         )
-    return ServiceModel(curve, join, extra, place.concurrency, setup.batch_delay_s, tuple(notes))
+    return ServiceModel(
+        curve=curve,
+        wander_frac=wander_frac(profile, setup),
+        join_s=join,
+        idle_start_s=extra,
+        replicas=place.concurrency,
+        batch_delay_s=setup.batch_delay_s,
+        notes=tuple(notes),
+    )
+
+
+def wander_frac(profile: Profile, setup: ServerSetup) -> float:
+    """Standard deviation of the mean of an undisturbed window about that of its cell, as a fraction of it.
+
+    Pooled over the cells of a set-up, √(Σ Σ (mᵢⱼ/m̄ᵢ − 1)² / Σ (nᵢ − 1)); 0 where no cell has two such windows, since
+    then the interval of the profile is a guess that allows for it already.
+    """
+    place = setup.configuration
+    squares, freedom = 0.0, 0
+    for cell in profile.cells:
+        ours = (cell.threads, cell.concurrency) == (place.threads, place.concurrency)
+        means = np.array([repeat.service_mean_s for repeat in cell.repeats if not repeat.rejected])
+        if ours and (cell.batch_size or 1) <= setup.max_batch and means.size > 1:
+            squares += float(np.sum((means / means.mean() - 1) ** 2))
+            freedom += means.size - 1
+    return float(np.sqrt(squares / freedom)) if freedom else 0.0
 
 
 def forecast(
@@ -153,13 +181,14 @@ def forecast(
         Runs; a figure is the median over them, its interval holds the middle 95 % of them.
     """
     largest = model.join_s.size
-    known_s = model.curve.error_frac[:largest] / _HALF_WIDTH_IN_SIGMAS
+    # What the profile does not know of the mean, and how far the minutes of a run may lie from it.
+    sigma = np.hypot(model.curve.error_frac[:largest] / _HALF_WIDTH_IN_SIGMAS, model.wander_frac)
     rows = []
     for child in np.random.SeedSequence(seed).spawn(replications):
         scale_rng, service_rng, router_rng = (np.random.default_rng(seed) for seed in child.spawn(3))
         # One draw for all batch sizes: what makes a machine slower makes all of them slower. The anchor says how fast
-        # it was at one moment; how far it wanders until the run is over is what repeats of the profile differ by.
-        spread = scale_rng.standard_normal() * known_s
+        # it was at one moment, and the machine may wander on until the run is over.
+        spread = scale_rng.standard_normal() * sigma
         spread += scale_rng.standard_normal() * ratio.error_frac / _HALF_WIDTH_IN_SIGMAS
         law = model.law(ratio.value * np.exp(spread))
         pool = Pool(model.replicas, law, "central_queue", model.batch_delay_s)

@@ -16,6 +16,7 @@ from advisor.profiling.serving import ServerSetup
 from advisor.profiling.statistics import histogram
 from advisor.simulation.engine import Pool, run_pool
 from tests.conftest import cpu_profile
+from tests.measured_profile import repeat
 from tests.simulation.reference import Reference
 
 Array = npt.NDArray[np.float64]
@@ -157,6 +158,35 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert min(inside.values()) >= 108
     # An interval that holds everything would be no prediction.
     assert sum(inside.values()) < 3 * machines
+
+
+def test_a_machine_that_wanders_is_expected_to_wander_on() -> None:
+    """Windows that differ by 4 % widen the interval, though the mean of many is well known."""
+    base = noisy_profile(0.005)
+    means = [1 + 0.04 * sign for sign in (-1, 1) * 10]
+    cells = tuple(
+        cell.model_copy(
+            update={"repeats": tuple(repeat(cell.service_mean_s * mean, cell.batch_size) for mean in means)}
+        )
+        for cell in base.cells
+    )
+    wandering = model_of(base.model_copy(update={"cells": cells}))
+    assert wandering.wander_frac == pytest.approx(0.04 * np.sqrt(20 / 19))
+    arrivals = arrivals_of(0.6, 600)
+    still, moved = (
+        forecast(model, arrivals, counted_from=0, ratio=EXACT, seed=1).mean for model in (model_of(base), wandering)
+    )
+    assert moved.high_s - moved.low_s > 2 * (still.high_s - still.low_s)
+
+
+def test_disturbed_windows_and_other_cells_say_nothing_about_wandering() -> None:
+    """Nor do larger batches than the server makes."""
+    cell = profile_of().cells[0]
+    windows = (repeat(0.010, 1), repeat(0.010, 1), repeat(0.030, 1, rejected=("STEAL: 2 %.",)))
+    large = profile_of().cells[2].model_copy(update={"repeats": (repeat(0.02, 4), repeat(0.03, 4))})
+    profile = profile_of(cells=(cell.model_copy(update={"repeats": windows}), large))
+    assert model_of(profile, max_batch=1).wander_frac == 0
+    assert model_of(profile, max_batch=4).wander_frac > 0.1
 
 
 def test_a_wrong_scale_lies_outside() -> None:
