@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.domain.measurement import LoadRun, Repeat
-from advisor.domain.profile import Profile
+from advisor.domain.profile import Cell, Profile
 from advisor.profiling.bench import measure
 from advisor.profiling.doctor import examine
 from advisor.profiling.engines.onnx import OnnxModel
@@ -96,23 +96,33 @@ def take_attempts(measure_once: Callable[[], Attempt], count: int, tell: Callabl
 
 
 def result(attempts: Sequence[Attempt]) -> str:
-    """Last attempt as a line: CPU time of a call, how it was measured, and how it differs from the one before."""
+    """Last attempt as a line: time of a call, how it was measured, and how it differs from the one before."""
     last = attempts[-1]
+    times = [(cell, judged_s(cell)) for cell in last.profile.cells]
     cells = [
         f"batch {cell.batch_size}, {cell.concurrency} × {cell.threads}: "
-        f"{'unknown' if cell.cpu_mean_s is None else f'{s_to_ms(cell.cpu_mean_s):.4g} ms'}"
-        for cell in last.profile.cells
+        f"{'unknown' if mean_s is None else f'{s_to_ms(mean_s):.4g} ms'}"
+        for cell, mean_s in times
     ]
     difference = [f"differs by up to {_percent(found)}" for found in differences(attempts[-2:])]
     return "; ".join([*cells, f"{counted(last)} windows count", f"stolen {steal(last)}", doctor(last), *difference])
 
 
-def largest_difference_frac(first: Profile, second: Profile) -> float | None:
-    """Largest difference of the mean CPU time of a call over all cells, as a fraction of the first.
+def judged_s(cell: Cell) -> float | None:
+    """Mean time of a call that says most about the work in it [s].
 
-    None where a cell has no CPU time: its difference could be the largest.
+    That is the CPU time, which waiting for a CPU does not touch; of a replica with several threads the wall time, since
+    its threads wait for each other in busy loops, which CPU time counts like work.
     """
-    pairs = [(old.cpu_mean_s, new.cpu_mean_s) for old, new in zip(first.cells, second.cells, strict=True)]
+    return cell.cpu_mean_s if cell.threads == 1 else cell.service_mean_s
+
+
+def largest_difference_frac(first: Profile, second: Profile) -> float | None:
+    """Largest difference of the mean time of a call over all cells, as a fraction of the first.
+
+    None where a cell has no such time: its difference could be the largest.
+    """
+    pairs = [(judged_s(old), judged_s(new)) for old, new in zip(first.cells, second.cells, strict=True)]
     known = [abs(new_s / old_s - 1) for old_s, new_s in pairs if old_s and new_s]
     return max(known) if len(known) == len(pairs) else None
 
@@ -237,7 +247,8 @@ def _agreement_part(attempts: Sequence[Attempt]) -> list[str]:
         "## Profiles one after the other",
         "",
         f"MiniLM, {SEQUENCE_LENGTH} tokens, batches {', '.join(batches)}, {BUDGET_S:.0f} s each, all by the same plan. "
-        "Difference of the mean CPU time of a call between successive profiles, the largest of all cells.",
+        "Difference of the mean time of a call between successive profiles, the largest of all cells: CPU time of "
+        "replicas with one thread, wall time of those with two, whose threads wait for each other in busy loops.",
         "",
         agreement(differences(attempts)),
         "",

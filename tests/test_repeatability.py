@@ -12,6 +12,7 @@ from benchmarks.repeatability import (
     agreement,
     agrees,
     attempt_rows,
+    judged_s,
     largest_difference_frac,
     page,
     pair_rows,
@@ -51,6 +52,13 @@ def test_a_cell_without_cpu_time_leaves_the_difference_unknown_and_unknown_does_
         assert difference is None
         assert not agrees(difference)
         assert pair_rows(pair)[0].startswith("| 1 and 2 | unknown | no |")
+
+
+def test_threads_that_wait_in_busy_loops_are_judged_by_wall_time():
+    """Their CPU time counts waiting as work; that of a single thread is the work."""
+    cell = attempt(0.010).profile.cells[0].model_copy(update={"service_mean_s": 0.012})
+    assert judged_s(cell) == 0.010
+    assert judged_s(cell.model_copy(update={"threads": 2, "cpu_mean_s": 0.024})) == 0.012
 
 
 def test_a_pair_shows_the_load_that_either_of_its_attempts_saw():

@@ -128,7 +128,7 @@ def service_model(profile: Profile, setup: ServerSetup) -> ServiceModel:
         )
     return ServiceModel(
         curve=curve,
-        wander_frac=wander_frac(profile, setup),
+        wander_frac=wander_frac(profile),
         join_s=join,
         idle_start_s=extra,
         replicas=place.concurrency,
@@ -137,18 +137,17 @@ def service_model(profile: Profile, setup: ServerSetup) -> ServiceModel:
     )
 
 
-def wander_frac(profile: Profile, setup: ServerSetup) -> float:
+def wander_frac(profile: Profile) -> float:
     """Standard deviation of the mean of an undisturbed window about that of its cell, as a fraction of it.
 
-    Pooled over the cells of a set-up, √(Σ Σ (mᵢⱼ/m̄ᵢ − 1)² / Σ (nᵢ − 1)); 0 where no cell has two such windows, since
-    then the interval of the profile is a guess that allows for it already.
+    Pooled over all cells, √(Σ Σ (mᵢⱼ/m̄ᵢ − 1)² / Σ (nᵢ − 1)): it is the machine that wanders, and the five windows of
+    one cell hardly tell how far. 0 where no cell has two such windows, since then the interval of the profile is a
+    guess that allows for it already.
     """
-    place = setup.configuration
     squares, freedom = 0.0, 0
     for cell in profile.cells:
-        ours = (cell.threads, cell.concurrency) == (place.threads, place.concurrency)
         means = np.array([repeat.service_mean_s for repeat in cell.repeats if not repeat.rejected])
-        if ours and (cell.batch_size or 1) <= setup.max_batch and means.size > 1:
+        if means.size > 1:
             squares += float(np.sum((means / means.mean() - 1) ** 2))
             freedom += means.size - 1
     return float(np.sqrt(squares / freedom)) if freedom else 0.0

@@ -179,14 +179,15 @@ def test_a_machine_that_wanders_is_expected_to_wander_on() -> None:
     assert moved.high_s - moved.low_s > 2 * (still.high_s - still.low_s)
 
 
-def test_disturbed_windows_and_other_cells_say_nothing_about_wandering() -> None:
-    """Nor do larger batches than the server makes."""
+def test_the_machine_wanders_in_all_cells_and_disturbed_windows_say_nothing_about_it() -> None:
+    """Windows of every cell tell, each about the mean of its own, also of batches that the server does not make."""
     cell = profile_of().cells[0]
     windows = (repeat(0.010, 1), repeat(0.010, 1), repeat(0.030, 1, rejected=("STEAL: 2 %.",)))
-    large = profile_of().cells[2].model_copy(update={"repeats": (repeat(0.02, 4), repeat(0.03, 4))})
-    profile = profile_of(cells=(cell.model_copy(update={"repeats": windows}), large))
-    assert model_of(profile, max_batch=1).wander_frac == 0
-    assert model_of(profile, max_batch=4).wander_frac > 0.1
+    still = cell.model_copy(update={"repeats": windows})
+    assert model_of(profile_of(cells=(still,)), max_batch=1).wander_frac == 0
+    large = profile_of().cells[2].model_copy(update={"repeats": (repeat(0.019, 4), repeat(0.021, 4))})
+    wander = model_of(profile_of(cells=(still, large)), max_batch=1).wander_frac
+    assert wander == pytest.approx(0.05)  # √((0 + 0 + 0.05² + 0.05²) / (1 + 1))
 
 
 def test_a_wrong_scale_lies_outside() -> None:

@@ -22,19 +22,37 @@ def test_round_trip():
     assert read_profile(profile.model_dump_json(), file="x.json") == profile
 
 
+EXAMPLES = {"resnet50", "bert-base", "minilm", "mlp"}
+
+
 def test_shipped_profiles_hold_four_measured_models():
     """The shipped measurements cover ResNet-50, BERT-base at 128 tokens, MiniLM and a small model, all cores busy."""
     measured = [profile for profile in read_profiles(PROFILES) if profile.evidence.kind == "measured"]
-    assert {profile.model.name for profile in measured} >= {"resnet50", "bert-base", "minilm", "mlp"}
+    assert {profile.model.name for profile in measured} >= EXAMPLES
     assert {profile.model.sequence_length for profile in measured if profile.model.name == "bert-base"} == {128}
     for profile in measured:
         assert profile.status == "complete"
         assert profile.device.cpu is not None
         cpus = profile.device.cpu.logical_cpus
-        assert all(cell.threads * cell.concurrency == cpus for cell in profile.cells)
+        busy = {cell.batch_size for cell in profile.cells if cell.threads * cell.concurrency == cpus}
+        assert busy == {cell.batch_size for cell in profile.cells}
         for cell in profile.cells:
             assert sum(cell.histogram.counts) == cell.count
             assert cell.service_m2_s2 >= cell.service_mean_s**2 * (1 - 1e-9)
+
+
+def test_full_protocol_profiles_hold_threads_replicas_int8_and_runs_under_load():
+    """What was measured with judged windows covers both precisions and three ways to share the CPUs."""
+    judged = [profile for profile in read_profiles(PROFILES) if any(cell.repeats for cell in profile.cells)]
+    assert {(profile.model.name, profile.model.precision) for profile in judged} == {
+        (name, precision) for name in EXAMPLES for precision in ("fp32", "int8")
+    }
+    for profile in judged:
+        assert {(cell.threads, cell.concurrency) for cell in profile.cells} == {(1, 2), (2, 1), (1, 1)}
+        assert not any(cell.contaminated for cell in profile.cells)
+        assert profile.idle_starts
+    checked = {profile.model.name for profile in judged if profile.load_runs}
+    assert checked >= {"minilm", "resnet50"}
 
 
 @pytest.mark.parametrize(
