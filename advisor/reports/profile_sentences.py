@@ -157,5 +157,5 @@ def method_words(method: str) -> str:
 
 
 def _span(errors_frac: Sequence[float]) -> str:
-    low, high = f"{min(errors_frac):+.0%}", f"{max(errors_frac):+.0%}"
+    low, high = f"{min(errors_frac):+z.0%}", f"{max(errors_frac):+z.0%}"
     return low if low == high else f"{low} to {high}"

@@ -1,6 +1,9 @@
 """Figures of one profile: response times under load, observed and predicted."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TypeAlias
 
 import plotly.graph_objects as go
 
@@ -16,22 +19,30 @@ FIGURES: tuple[tuple[str, str, str, Callable[[LoadRun], Checked]], ...] = (
 )
 """Name, color, symbol and place of each figure that is checked, the slowest first as in the drawing."""
 DOUBTFUL, INTERVAL = "x-thin-open", "line-ew-open"
+WIDEST_STEP_PCT, LONE_LOAD_GAP_PCT = 1.5, 10.0
+"""Runs of one load lie so far apart at most, and fill at most three quarters of the gap to the next load."""
+
+_Placed: TypeAlias = tuple[float, LoadRun]
+"""Where a run is drawn on the axis of loads [%], and the run."""
 
 
 def load_figure(runs: Sequence[LoadRun]) -> go.Figure:
     """Predicted intervals as bars and observed response times as symbols, against the load.
 
-    A doubtful run is a thin cross whatever its figure, so that it is told apart without color.
+    A doubtful run is a thin cross whatever its figure, so that it is told apart without color. Runs of one load stand
+    side by side.
     """
     figure = go.Figure()
-    clean = [run for run in runs if run.clean]
-    doubtful = [run for run in runs if not run.clean]
+    loads_pct = [100 * run.load for run in runs]
+    placed = list(zip(side_by_side(loads_pct), runs, strict=True))
+    clean = [(x, run) for x, run in placed if run.clean]
+    doubtful = [(x, run) for x, run in placed if not run.clean]
     for name, color, symbol, checked in FIGURES:
-        figure.add_trace(_predicted(name, color, [(run, checked(run)) for run in runs]))
+        figure.add_trace(_predicted(name, color, [(at, checked(at[1])) for at in placed]))
         if clean:
-            figure.add_trace(_observed(f"{name} observed", color, symbol, [(run, checked(run), name) for run in clean]))
+            figure.add_trace(_observed(f"{name} observed", color, symbol, [(at, checked(at[1]), name) for at in clean]))
     if doubtful:
-        seen = [(run, checked(run), name) for name, _, _, checked in FIGURES for run in doubtful]
+        seen = [(at, checked(at[1]), name) for name, _, _, checked in FIGURES for at in doubtful]
         figure.add_trace(_observed("observed in a doubtful run", "#222222", DOUBTFUL, seen))
     figure.add_trace(_legend_entry())
     dress(figure, "Load (% of the saturated throughput)", "Response time (ms, log scale)")
@@ -42,15 +53,35 @@ def load_figure(runs: Sequence[LoadRun]) -> go.Figure:
         for time_s in (checked(run).observed_s, checked(run).predicted.low_s, checked(run).predicted.high_s)
     ]
     figure.update_yaxes(**log_axis(min(times_ms) / 1.3, max(times_ms) * 1.3))
-    loads_pct = [100 * run.load for run in runs]
-    figure.update_xaxes(range=[min(loads_pct) - 5, max(loads_pct) + 5], ticksuffix=" %")
+    ends = [min(loads_pct) - 8, max(loads_pct) + 8]
+    figure.update_xaxes(range=ends, tickvals=sorted(set(loads_pct)), tickformat=".3~g", ticksuffix=" %")
     return figure
 
 
-def _predicted(name: str, color: str, points: Sequence[tuple[LoadRun, Checked]]) -> go.Scatter:
+def side_by_side(loads_pct: Sequence[float]) -> list[float]:
+    """Places of runs on the axis of loads: those of one load spread about it, in their order [%].
+
+    Examples
+    --------
+    >>> side_by_side([30.0, 50.0, 50.0])
+    [30.0, 49.25, 50.75]
+    """
+    counts = Counter(loads_pct)
+    gap = min((high - low for low, high in pairwise(sorted(counts))), default=LONE_LOAD_GAP_PCT)
+    step = min(WIDEST_STEP_PCT, 0.75 * gap / max(counts.values()))
+    seen: Counter[float] = Counter()
+    places = []
+    for load in loads_pct:
+        places.append(load + step * (seen[load] - (counts[load] - 1) / 2))
+        seen[load] += 1
+    return places
+
+
+def _predicted(name: str, color: str, points: Sequence[tuple[_Placed, Checked]]) -> go.Scatter:
     values = [s_to_ms(checked.predicted.value_s) for _, checked in points]
     return go.Scatter(
-        x=[100 * run.load for run, _ in points],
+        x=[x for (x, _), _ in points],
+        customdata=[100 * run.load for (_, run), _ in points],
         y=values,
         error_y={
             "type": "data",
@@ -63,13 +94,13 @@ def _predicted(name: str, color: str, points: Sequence[tuple[LoadRun, Checked]])
             ],
             "color": color,
             "thickness": 1.5,
-            "width": 8,
+            "width": 4,
         },
         name=f"{name} predicted",
         showlegend=False,
         mode="markers",
-        marker={"color": color, "symbol": INTERVAL, "size": 16, "line": {"width": 2}},
-        hovertemplate=f"{name} predicted %{{y:,.4g}} ms at %{{x:.0f}} % load<extra></extra>",
+        marker={"color": color, "symbol": INTERVAL, "size": 10, "line": {"width": 2}},
+        hovertemplate=f"{name} predicted %{{y:,.4g}} ms at %{{customdata:.0f}} % load<extra></extra>",
     )
 
 
@@ -84,16 +115,18 @@ def _legend_entry() -> go.Scatter:
     )
 
 
-def _observed(name: str, color: str, symbol: str, points: Sequence[tuple[LoadRun, Checked, str]]) -> go.Scatter:
+def _observed(name: str, color: str, symbol: str, points: Sequence[tuple[_Placed, Checked, str]]) -> go.Scatter:
     return go.Scatter(
-        x=[100 * run.load for run, _, _ in points],
+        x=[x for (x, _), _, _ in points],
         y=[s_to_ms(checked.observed_s) for _, checked, _ in points],
         customdata=[
-            (figure, f"{place_words(run.threads, run.concurrency)}, batch cap {run.max_batch_size}")
-            for run, _, figure in points
+            (figure, f"{place_words(run.threads, run.concurrency)}, batch cap {run.max_batch_size}", 100 * run.load)
+            for (_, run), _, figure in points
         ],
         name=name,
         mode="markers",
-        marker={"color": color, "symbol": symbol, "size": 11, "line": {"width": 2, "color": color}},
-        hovertemplate="%{customdata[0]} observed %{y:,.4g} ms at %{x:.0f} % load<br>%{customdata[1]}<extra></extra>",
+        marker={"color": color, "symbol": symbol, "size": 9, "line": {"width": 2, "color": color}},
+        hovertemplate=(
+            "%{customdata[0]} observed %{y:,.4g} ms at %{customdata[2]:.0f} % load<br>%{customdata[1]}<extra></extra>"
+        ),
     )

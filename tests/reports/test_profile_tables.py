@@ -27,7 +27,7 @@ from advisor.reports.profile_tables import (
 from advisor.store.paths import PROFILES
 from advisor.store.profiles import read_profiles
 from tests.conftest import TODAY, cpu_profile, gpu_profile
-from tests.measured_profile import LOAD_RUNS, TIMES_S, full_profile, load_run
+from tests.measured_profile import LOAD_RUNS, TIMES_S, checked, full_profile, load_run
 
 PLAIN = cpu_profile({1: 0.01, 2: 0.02})
 
@@ -105,6 +105,12 @@ def test_errors_are_predicted_over_observed() -> None:
     assert errors_sentence(LOAD_RUNS) == (
         "Predicted against observed in clean runs: mean -1%, p95 -2%, p99 -17% to -3%."
     )
+
+
+def test_an_error_that_rounds_to_zero_has_no_minus() -> None:
+    """Nobody reads minus nothing."""
+    run = load_run(0.5).model_copy(update={"mean": checked(1.001, 1.0)})
+    assert "mean +0%, " in (errors_sentence([run]) or "")
 
 
 def test_the_overview_tells_verification_and_age() -> None:

@@ -82,6 +82,17 @@ def test_the_figure_holds_predictions_and_observations() -> None:
     assert list(traces["mean observed"].x) == pytest.approx([30, 50, 70])
 
 
+def test_runs_of_one_load_stand_side_by_side_under_their_load() -> None:
+    """Ten runs at half load and one at 70 %: no two in one place, none nearer to another load than to its own."""
+    figure = load_figure([*(load_run(0.5) for _ in range(10)), load_run(0.7)])
+    places = next(trace.x for trace in figure.data if trace.name == "p99 observed")
+    assert len(set(places)) == 11
+    assert all(abs(place - 50) < 10 for place in places[:10])
+    assert sum(places[:10]) == pytest.approx(500)
+    assert places[10] == pytest.approx(70)
+    assert list(figure.layout.xaxis.tickvals) == pytest.approx([50, 70])
+
+
 def test_doubtful_runs_differ_by_symbol_and_name() -> None:
     """Color is not needed to tell them apart, nor which figure is which."""
     traces = {trace.name: trace for trace in load_figure(LOAD_RUNS).data}
