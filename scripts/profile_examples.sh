@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the example models the way the profiles in profiles/ were measured: 45 minutes on a machine that does nothing
+# Measures the example models the way the profiles in profiles/ were measured: 50 minutes on a machine that does nothing
 # else. Usage, in the project's virtual environment:
 #   scripts/profile_examples.sh MICROARCHITECTURE FOLDER [MODEL-PRECISION ...]     such as zen1 /tmp/profiles minilm-int8
 # Models and profiles go to FOLDER; without a choice all are measured.
