@@ -200,6 +200,18 @@ def device_names(profile: Profile, catalog: Catalog) -> frozenset[str]:
     return frozenset(name for name in names if name is not None)
 
 
+def devices_of(machines: Iterable[MachineType]) -> frozenset[str]:
+    """Devices that speak for one of these machine types, by the names of `device_names`."""
+    return frozenset(
+        device
+        for machine in machines
+        for device in (
+            very_type(machine.kind, machine.name),
+            *(machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures),
+        )
+    )
+
+
 def very_type(kind: str, machine_type: str) -> str:
     """Device name of one machine type; the CPUs of a machine with GPUs do not speak for its GPUs."""
     return f"{kind} of {machine_type}"

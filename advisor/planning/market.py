@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.capacity.candidates import Missed, Served, device_answers, device_names, fitting_profiles, judge, very_type
+from advisor.capacity.candidates import (
+    Missed,
+    Served,
+    device_answers,
+    device_names,
+    devices_of,
+    fitting_profiles,
+    judge,
+)
 from advisor.capacity.curve import ServiceCurve, service_curves
 from advisor.capacity.pool import Cache, Question, idle_percentile_s
 from advisor.capacity.traffic import Traffic, burst_peak_frac, resolve_traffic
@@ -161,14 +169,7 @@ def build_market(setting: Setting, workload: Workload) -> Market:
     allowed, catalog = frozenset(setting.regions), setting.catalog
     offers = [offer for offer in catalog.offers if offer.region in allowed]
     machines = [catalog.by_key[key] for key in sorted({offer.machine_type for offer in offers})]
-    wanted = frozenset(
-        device
-        for machine in machines
-        for device in (
-            very_type(machine.kind, machine.name),
-            *(machine.gpu_ids if machine.kind == "gpu" else machine.microarchitectures),
-        )
-    )
+    wanted = devices_of(machines)
     fitting = fitting_profiles(workload, setting.profiles)
     devices = {profile.profile_id: device_names(profile, catalog) & wanted for profile in fitting}
     curves = {profile.profile_id: service_curves(profile) for profile in fitting}

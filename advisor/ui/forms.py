@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from advisor.capacity.candidates import device_names, devices_of
 from advisor.domain.machine import Catalog
 from advisor.domain.profile import Profile
 from advisor.domain.workload import Routing, Scenario
@@ -60,7 +61,7 @@ def scenario_form(first: Scenario, profiles: tuple[Profile, ...], catalog: Catal
         routing, wait = _routing(upper[:2], first)
         limits = _further_limits(lower[:3])
         headroom, length, precisions = _rest([*upper[2:], lower[3]], model, profiles)
-        as_measured = _call_order(model, profiles)
+        as_measured = _call_order(model, profiles, catalog)
     arrivals.say()
     scenario = online_scenario(
         arrivals.trace,
@@ -197,10 +198,13 @@ def _rest(columns: Columns, model: str, profiles: tuple[Profile, ...]) -> tuple[
     return headroom, lengths.get(length), chosen
 
 
-def _call_order(model: str, profiles: tuple[Profile, ...]) -> bool:
-    """Draw whether stalls come in series, for models with a profile that keeps the order of its calls."""
+def _call_order(model: str, profiles: tuple[Profile, ...], catalog: Catalog) -> bool:
+    """Draw whether stalls come in series, where a profile for some machine type keeps the order of its calls."""
+    devices = devices_of(catalog.machine_types)
     kept = any(
-        cell.series_s is not None for profile in profiles if profile.model.name == model for cell in profile.cells
+        any(cell.series_s is not None for cell in profile.cells) and device_names(profile, catalog) & devices
+        for profile in profiles
+        if profile.model.name == model
     )
     return kept and st.toggle(
         "Calls in the order measured",

@@ -149,7 +149,7 @@ def test_an_overload_at_the_peak_is_put_into_words() -> None:
 
 
 def test_calls_in_the_order_measured_are_asked_for_only_where_a_profile_keeps_it() -> None:
-    """The input is not there for shipped profiles without the order; with one that keeps it the plan replays it."""
+    """Not for shipped profiles: those that keep it serve no machine type. With one that does the plan replays it."""
     assert not any(toggle.key == "call_order" for toggle in recommend(**FEW).toggle)
     document = json.loads(own_profile())
     for cell in document["cells"]:
