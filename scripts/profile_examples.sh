@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the example models the way the profiles in profiles/ were measured: 50 minutes on a machine that does nothing
 # else. Usage, in the project's virtual environment:
-#   scripts/profile_examples.sh MICROARCHITECTURE FOLDER [MODEL-PRECISION ...]     such as zen1 /tmp/profiles minilm-int8
+#   scripts/profile_examples.sh MICROARCHITECTURE FOLDER [MODEL-PRECISION ...]     such as zen1 measured minilm-int8
 # Models and profiles go to FOLDER; without a choice all are measured.
 set -euo pipefail
 microarchitecture=$1 folder=$(realpath "$2")
