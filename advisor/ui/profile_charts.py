@@ -54,7 +54,7 @@ def load_figure(runs: Sequence[LoadRun]) -> go.Figure:
     ]
     figure.update_yaxes(**log_axis(min(times_ms) / 1.3, max(times_ms) * 1.3))
     ends = [min(loads_pct) - 8, max(loads_pct) + 8]
-    figure.update_xaxes(range=ends, tickvals=sorted(set(loads_pct)), tickformat=".3~g", ticksuffix=" %")
+    figure.update_xaxes(range=ends, tickvals=sorted(set(loads_pct)), tickformat=".3~g")
     return figure
 
 
