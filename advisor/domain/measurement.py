@@ -125,6 +125,24 @@ class IdleStart(Record):
     rejected: tuple[str, ...] = Field(default=(), description="what disturbed them, also when tried again; none: quiet")
 
 
+class Spread(Record):
+    """Distribution of one kind of time."""
+
+    count: PositiveInt = Field(description="times in the sample")
+    mean_s: float = Field(ge=0, description="mean [s]")
+    p50_s: float = Field(ge=0, description="median [s]")
+    p95_s: float = Field(ge=0, description="95th percentile [s]")
+    p99_s: float | None = Field(default=None, ge=0, description="99th percentile [s]; null below 100 times")
+
+
+class Streaming(Record):
+    """How the parts of streamed answers came, those of a language model token by token."""
+
+    first_token: Spread = Field(description="from the request to the first token")
+    inter_token: Spread | None = Field(default=None, description="from one token to the next; null: single tokens")
+    tokens_mean: float = Field(gt=0, description="tokens of one answer, mean")
+
+
 class JoinTime(Record):
     """Time to put single requests together into one batch, which a server does before each call."""
 

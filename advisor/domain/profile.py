@@ -17,6 +17,7 @@ from advisor.domain.measurement import (
     Outlier,
     PowerMethod,
     Repeat,
+    Streaming,
 )
 from advisor.domain.record import Record
 
@@ -61,6 +62,7 @@ class Cell(Record):
     power_w: float | None = Field(default=None, gt=0, description="mean power while the cell ran [W]")
     power_method: PowerMethod | None = Field(default=None, description="how the power was obtained")
     energy: Energy | None = Field(default=None, description="energy of one item")
+    streaming: Streaming | None = Field(default=None, description="tokens of streamed answers; null: they come whole")
     repeats: tuple[Repeat, ...] = Field(default=(), description="every window, those that do not count included")
     outliers: tuple[Outlier, ...] = Field(default=(), description="calls far longer than the median, with their time")
     warnings: tuple[str, ...] = Field(default=(), description="why to doubt this cell")
@@ -115,12 +117,20 @@ class ModelInfo(Record):
 
     name: str = Field(min_length=1, description="name that a scenario asks for, such as resnet50")
     file: str | None = Field(default=None, description="name of the model file, without its folder")
+    target: str | None = Field(
+        default=None, description="what was profiled where that is no file: module:factory or an address"
+    )
     sha256: str | None = Field(default=None, description="hash of the model file and its external data")
     precision: str | None = Field(default=None, description="fp32, tf32, fp16, bf16 or int8")
     sequence_length: PositiveInt | None = Field(default=None, description="tokens per item, for models of text")
     size_bytes: PositiveInt | None = Field(default=None, description="size of the model file and its external data [B]")
     parameters: PositiveInt | None = Field(default=None, description="number of weights")
     inputs: tuple[TensorSpec, ...] = ()
+
+    @property
+    def is_address(self) -> bool:
+        """Whether a server was asked, so that the cells tell of its callers and not of its replicas."""
+        return self.target is not None and "://" in self.target
 
 
 class RuntimeInfo(Record):

@@ -9,7 +9,7 @@ from advisor import __version__
 from advisor.domain.evidence import Evidence
 from advisor.domain.measurement import IdlePower
 from advisor.domain.profile import Device, Fact, FactValue, ModelInfo, Profile, Protocol, RuntimeInfo
-from advisor.errors import InputError
+from advisor.errors import InputError, MeasurementError
 from advisor.profiling.acceptance import STEAL_LIMIT_FRAC
 from advisor.profiling.cell import Configuration
 from advisor.profiling.engines import EngineFactory
@@ -22,6 +22,9 @@ from advisor.profiling.sitting import Progress, Sitting, keep_failures
 from advisor.profiling.statistics import PERCENTILE_METHOD
 from advisor.profiling.summary import anchors, drift_warning, summarize_cells
 
+FAILED = "FAILED"
+"""Code of the warning that tells how a model failed on the way."""
+
 
 def measure(
     engine_factory: EngineFactory,
@@ -29,14 +32,15 @@ def measure(
     instruments: Instruments,
     *,
     today: datetime.date,
+    device: Device | None = None,
     profile_id: str | None = None,
     findings: Sequence[str] = (),
     on_progress: Progress | None = None,
 ) -> Profile:
     """Measure what the plan at the start of a journal asks for and the journal does not hold yet.
 
-    Stopped by KeyboardInterrupt, also one that `on_progress` raises, it returns a profile with status
-    "partial" that holds the cells with at least one whole window.
+    Stopped by KeyboardInterrupt, also one that `on_progress` raises, or by a model that fails on the way, it returns
+    a profile with status "partial" that holds the cells with at least one whole window and says what happened.
 
     Parameters
     ----------
@@ -48,6 +52,8 @@ def measure(
         What is read at both ends of every window.
     today
         Date of the evidence.
+    device
+        Hardware that answers; the CPUs of this machine when not given.
     profile_id
         Name of the profile; `default_profile_id` when not given.
     findings
@@ -60,16 +66,19 @@ def measure(
     InputError
         When the machine, the model, its inputs, the runtime or the power meter is not that of the journal.
     MeasurementError
-        When a replica cannot be opened or fails.
+        When a replica cannot be opened, or fails before the first window was whole.
     KeyboardInterrupt
         When it was stopped before the first window was whole.
     """
     start = journal.start
-    device = observe_device(machine_type=start.device.machine_type)
+    device = device or observe_device(machine_type=start.device.machine_type)
     if device != start.device:
         raise InputError("machine", device.name, f"the machine of the journal, {start.device.name}, with as many CPUs")
     _refuse_other_meter(journal, instruments)
     environment, before = observe_environment(), read_host()
+    environment |= engine_factory.facts()
+    if not start.plan.placement.local:
+        environment["observed_on"] = Fact(value="the client; the machine that answers is another one")
     for gpu in instruments.gpus:
         environment |= gpu.facts()
     sat = _sit(engine_factory, journal, instruments, findings, on_progress)
@@ -83,7 +92,7 @@ def measure(
     return Profile(
         schema_version=1,
         profile_id=profile_id or default_profile_id(start.model, start.device),
-        status="partial" if sat.stopped else "complete",
+        status="complete" if sat.ended_by is None else "partial",
         evidence=Evidence(kind="measured", source=f"advisor profile {engine_factory.source}", date=today),
         created=datetime.datetime.now(datetime.UTC),
         tool_version=__version__,
@@ -98,7 +107,7 @@ def measure(
         anchors=anchors(samples),
         idle_starts=journal.idle_starts,
         join_times=journal.join_times,
-        warnings=(*engine_factory.notes, *plan.warnings, *_run_warnings(journal, environment, stopped=sat.stopped)),
+        warnings=(*engine_factory.notes, *plan.warnings, *_run_warnings(journal, environment, sat.ended_by)),
         cells=summarize_cells(plan, samples, instruments.meter, sat.idle),
     )
 
@@ -110,7 +119,8 @@ class _Sat:
     runtimes: Mapping[Configuration, RuntimeInfo]
     """Empty where it was stopped before all replicas were open."""
     idle: IdlePower | None
-    stopped: bool
+    ended_by: KeyboardInterrupt | MeasurementError | None
+    """What ended it before its time."""
 
 
 def _sit(
@@ -120,22 +130,22 @@ def _sit(
     findings: Sequence[str],
     on_progress: Progress | None,
 ) -> _Sat:
-    """Open the replicas and measure until the end, or until somebody stops it after the first whole window."""
+    """Open the replicas and measure until the end, or until something ends it after the first whole window."""
     runtimes: dict[Configuration, RuntimeInfo] = {}
     try:
         with Sitting(engine_factory, journal, instruments, on_progress) as sitting:
             runtimes = sitting.open()
             journal.append(Entry(findings=tuple(findings), meter=_meter_words(instruments)))
             sitting.run()
-            return _Sat(runtimes, _idle_power(journal, instruments, after=True), stopped=False)
-    except KeyboardInterrupt:
+            return _Sat(runtimes, _idle_power(journal, instruments, after=True), ended_by=None)
+    except (KeyboardInterrupt, MeasurementError) as error:
         if not journal.samples:
             raise
-        return _Sat(runtimes, _idle_power(journal, instruments, after=False), stopped=True)
+        return _Sat(runtimes, _idle_power(journal, instruments, after=False), ended_by=error)
 
 
 def default_profile_id(model: ModelInfo, device: Device) -> str:
-    """Name a profile by model, precision and what CPUID tells about the CPU.
+    """Name a profile by model, precision, and GPU, what CPUID tells about the CPU, or the name of the device.
 
     Examples
     --------
@@ -146,7 +156,11 @@ def default_profile_id(model: ModelInfo, device: Device) -> str:
     'resnet-50-fp32-amd-25-1'
     """
     parts: list[object] = [model.name, model.precision]
-    if device.cpu is not None:
+    if device.gpu_id is not None:
+        parts.append(device.gpu_id)
+    elif device.cpu is None:
+        parts.append(device.name)
+    else:
         vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(device.cpu.vendor, f"arm-{device.cpu.vendor}")
         family = device.cpu.family if isinstance(device.cpu.family, int) else None
         parts += [vendor, family, device.cpu.model]
@@ -202,7 +216,9 @@ def _idle_power(journal: Journal, instruments: Instruments, *, after: bool) -> I
     )
 
 
-def _run_warnings(journal: Journal, environment: Mapping[str, Fact], *, stopped: bool) -> tuple[str, ...]:
+def _run_warnings(
+    journal: Journal, environment: Mapping[str, Fact], ended_by: KeyboardInterrupt | MeasurementError | None
+) -> tuple[str, ...]:
     """Why to doubt the whole measurement."""
     warnings = [*journal.findings, *(f"METER: {failure}" for failure in journal.meter_failures)]
     warnings += drift_warning(anchors(journal.samples))
@@ -214,7 +230,9 @@ def _run_warnings(journal: Journal, environment: Mapping[str, Fact], *, stopped:
     steal = environment["steal_frac"].value
     if isinstance(steal, float) and steal > STEAL_LIMIT_FRAC:
         warnings.append(f"STEAL: the hypervisor gave {steal:.1%} of the CPU time to others during the run.")
-    if stopped:
+    if isinstance(ended_by, MeasurementError):
+        warnings.append(f"{FAILED}: {ended_by}")
+    elif ended_by is not None:
         warnings.append("STOPPED: the measurement was stopped before its end.")
     return tuple(warnings)
 

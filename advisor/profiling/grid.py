@@ -10,7 +10,7 @@ from advisor.domain.profile import ModelInfo, RuntimeInfo
 from advisor.errors import InputError
 from advisor.profiling.budget import FEWEST_REPEATS, fit_budget
 from advisor.profiling.cell import Configuration, PlannedCell
-from advisor.profiling.engines import EngineFactory
+from advisor.profiling.engines import IN_PROCESS, EngineFactory, Placement
 from advisor.profiling.environment import usable_cpus
 from advisor.profiling.rehearsal import Limits, fit_machine, rehearse
 from advisor.profiling.window import WindowRules
@@ -28,6 +28,10 @@ ANCHOR_S, ANCHOR_BUDGET_FRAC = 7.5, 1 / 16
 """The anchor runs so long at the start and at the end, to see rare stalls; less where the budget is small."""
 IDLE_START_S, IDLE_START_BUDGET_FRAC = 10.0, 1 / 24
 """Time for the calls of an idle replica, per thread count."""
+
+REPLICAS_ELSEWHERE = {"gpu": (1, 2), "endpoint": (1, 2, 4, 8)}
+"""Replicas on a GPU and callers of an endpoint by default: a second replica copies while the first computes, and
+callers are doubled to see where a server's throughput levels off."""
 
 OPENING_BUDGET_FRAC = 0.25
 """Share of the budget from which the time to open all replicas is told: an assumption."""
@@ -78,6 +82,8 @@ class GridPlan:
     idle_power_s: float = IDLE_POWER_S
     budget_s: float = DEFAULT_BUDGET_S
     """Time for the measurement [s]: what the planned repeats leave goes to cells that were disturbed or differ."""
+    placement: Placement = IN_PROCESS
+    """Where calls are answered."""
 
     @property
     def estimated_s(self) -> float:
@@ -103,13 +109,17 @@ class GridPlan:
         return tuple(dict.fromkeys(cell.configuration for cell in self.cells))
 
 
-def default_configurations(cpus: int) -> tuple[Configuration, ...]:
-    """Ways to keep all CPUs busy, from a replica on each to one on all, and one replica alone on one CPU.
+def default_configurations(cpus: int, placement: Placement = IN_PROCESS) -> tuple[Configuration, ...]:
+    """Ways to keep busy what answers.
 
-    The replica alone tells what sharing the machine costs, and leaves room for a load generator.
+    On CPUs: from a replica on each to one on all, and one replica alone on one CPU, which tells what sharing the
+    machine costs and leaves room for a load generator; where replicas cannot be told how many threads to use, those of
+    one thread. On a GPU: one replica, and two that take turns. At an endpoint: one caller up to eight.
 
     Examples
     --------
+    >>> [place.concurrency for place in default_configurations(16, Placement(kind="endpoint", takes_threads=False))]
+    [1, 2, 4, 8]
     >>> [(place.threads, place.concurrency) for place in default_configurations(16)]
     [(1, 16), (4, 4), (16, 1), (1, 1)]
     >>> [(place.threads, place.concurrency) for place in default_configurations(2)]
@@ -117,6 +127,10 @@ def default_configurations(cpus: int) -> tuple[Configuration, ...]:
     >>> [(place.threads, place.concurrency) for place in default_configurations(1)]
     [(1, 1)]
     """
+    if placement.kind != "cpu":
+        return tuple(Configuration(1, count) for count in REPLICAS_ELSEWHERE[placement.kind])
+    if not placement.takes_threads:
+        return tuple(dict.fromkeys((Configuration(1, cpus), Configuration(1, 1))))
     middle = 1 << round(math.log2(cpus) / 2)
     threads = [1, *([middle] if cpus % middle == 0 else []), cpus]
     busy = [Configuration(count, cpus // count) for count in threads]
@@ -137,8 +151,8 @@ def plan_grid(
     """Time one call per cell and fit the grid into a budget.
 
     `fit_budget` says how; the warnings of the plan say what was changed. Without `configurations` it takes
-    `default_configurations` of the usable CPUs. `budget_s` is the time for planning and measuring [s], `seed`
-    that of the inputs and of the order of cells.
+    `default_configurations` of the usable CPUs and of where calls are answered. `budget_s` is the time for planning
+    and measuring [s], `seed` that of the inputs and of the order of cells.
 
     Raises
     ------
@@ -149,7 +163,8 @@ def plan_grid(
     """
     _check(batch_sizes, configurations or (), repeats, budget_s)
     started = time.perf_counter()
-    wanted = tuple(dict.fromkeys(configurations or default_configurations(usable_cpus())))
+    placement = engine_factory.placement
+    wanted = tuple(dict.fromkeys(configurations or default_configurations(usable_cpus(), placement)))
     fixed = engine_factory.fixed_batch_size
     sizes = [fixed] if fixed is not None else sorted(set(batch_sizes))
     limits = Limits(rules=rules, repeat_s=budget_s / min(repeats, FEWEST_REPEATS) / len(wanted), seed=seed)
@@ -157,7 +172,7 @@ def plan_grid(
         threads: rehearse(engine_factory, threads, sizes, limits)
         for threads in dict.fromkeys(place.threads for place in wanted)
     }
-    places, warnings = fit_machine(wanted, rehearsals, sizes)
+    places, warnings = fit_machine(wanted, rehearsals, sizes, engine_factory.memory)
     found = {place: rehearsals[place.threads] for place in places}
     opening_s = sum(rehearsal.open_s * place.concurrency for place, rehearsal in found.items())
     if opening_s > OPENING_BUDGET_FRAC * budget_s:
@@ -189,6 +204,7 @@ def plan_grid(
         anchor_s=beside.anchor_s,
         idle_start_s=beside.idle_start_s,
         idle_power_s=beside.idle_power_s,
+        placement=placement,
     )
 
 

@@ -40,6 +40,8 @@ class Sample(Record):
     first_caller_calls: NonNegativeInt = Field(description="calls of the first replica; they come first")
     outliers: tuple[Outlier, ...]
     service: bytes = Field(description="wall times [ns]: 64-bit integers, least byte first, deflated")
+    first_token: bytes = Field(default=b"", description="times to the first token of each answer [ns], likewise")
+    inter_token: bytes = Field(default=b"", description="times between the tokens of an answer [ns], likewise")
 
     @property
     def configuration(self) -> Configuration:
@@ -54,7 +56,21 @@ class Sample(Record):
     @property
     def service_s(self) -> FloatArray:
         """Wall times of the calls [s]."""
-        return np.frombuffer(zlib.decompress(self.service), dtype="<i8") / _NS_PER_S
+        return _unpack(self.service)
+
+    @property
+    def first_token_s(self) -> FloatArray:
+        """Times to the first token [s]; empty where answers come whole."""
+        return _unpack(self.first_token)
+
+    @property
+    def inter_token_s(self) -> FloatArray:
+        """Times between tokens [s]; empty where answers come whole or are single tokens."""
+        return _unpack(self.inter_token)
+
+
+def _unpack(packed: bytes) -> FloatArray:
+    return np.frombuffer(zlib.decompress(packed) if packed else b"", dtype="<i8") / _NS_PER_S
 
 
 def pack(service_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bytes:

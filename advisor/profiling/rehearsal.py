@@ -1,5 +1,6 @@
 """One replica called once per batch size: times and memory, known before the measurement starts."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,10 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor.domain.profile import ModelInfo, RuntimeInfo
-from advisor.profiling import memory
 from advisor.profiling.budget import shortened
 from advisor.profiling.cell import ITEMS_PER_CELL, Configuration, PlannedCell
-from advisor.profiling.engines import Engine, EngineFactory
+from advisor.profiling.engines import Engine, EngineFactory, Memory, OutOfMemory
 from advisor.profiling.environment import usable_cpus
 from advisor.profiling.window import WindowRules
 
@@ -42,10 +42,13 @@ class Rehearsal:
     call_s: dict[int, float]
     prepare_s: dict[int, float]
     memory_gib: dict[int, float | None]
+    on_cpus: bool
+    """Whether replicas share the CPUs of this machine."""
 
     def cell(self, batch_size: int, configuration: Configuration) -> PlannedCell:
         """Plan one cell; replicas that share a CPU wait for each other."""
-        crowding = max(1.0, configuration.threads * configuration.concurrency / usable_cpus())
+        replicas = configuration.threads * configuration.concurrency
+        crowding = max(1.0, replicas / usable_cpus()) if self.on_cpus else 1.0
         return PlannedCell(
             batch_size=batch_size,
             configuration=configuration,
@@ -81,32 +84,69 @@ def rehearse(engine_factory: EngineFactory, threads: int, sizes: Sequence[int], 
     Batch sizes far beyond the time that is left after the smaller ones are not called: their time is
     extrapolated in proportion, which hardly serves but to leave them out. Memory grows with the batch and is
     never given back by a session, so the resident memory after each size is the peak of a replica that
-    serves up to it. Sizes that would not fit into memory are missing in what it returns.
+    serves up to it. Sizes that would not fit into memory, or for which the model found none, are missing in what it
+    returns.
+
+    Raises
+    ------
+    MeasurementError
+        When the model cannot be loaded or fails, or does not even have room for the smallest size.
     """
     rng = np.random.default_rng(limits.seed)
     shortest = shortened(replace(limits.rules, settle=False), 0.0)
-    baseline_gib, started = memory.resident_gib(), time.perf_counter()
+    growth, started = _Growth(engine_factory.memory), time.perf_counter()
     engine = engine_factory.open(threads, concurrency=1)
-    found = Rehearsal(*engine.describe(), time.perf_counter() - started, {}, {}, {})
+    on_cpus = engine_factory.placement.kind == "cpu"
+    found = Rehearsal(*engine.describe(), time.perf_counter() - started, {}, {}, {}, on_cpus)
     spent_s = 0.0
     try:
         for size in sizes:
-            growth_left_gib = memory.available_gib() * _MEMORY_FRAC + (memory.resident_gib() - baseline_gib)
-            if _next_gib(found.memory_gib, size) > growth_left_gib:
+            if _next_gib(found.memory_gib, size) > growth.most_gib():
                 break
             times = found.extrapolate(size) if found.call_s else None
             if times is not None:
                 spent_s += PlannedCell(size, Configuration(threads, 1), *times, None).seconds(shortest)
             growth_gib: float | None = None
             if times is None or spent_s <= _GENEROUS * limits.repeat_s:
-                times = _time_one_call(engine, size, rng)
-                growth_gib = memory.resident_gib() - baseline_gib
-            honest = memory.can_measure_growth() and growth_gib is not None and growth_gib >= _LEAST_MEMORY_GIB
-            found.memory_gib[size] = growth_gib if honest else None
+                try:
+                    times = _time_one_call(engine, size, rng)
+                except OutOfMemory:
+                    if not found.call_s:
+                        raise
+                    break
+                growth_gib = growth.gib()
+            found.memory_gib[size] = growth_gib
             found.call_s[size], found.prepare_s[size] = times
     finally:
         engine.close()
     return found
+
+
+class _Growth:
+    """Memory that one replica took since its opening, where it can be seen.
+
+    Parameters
+    ----------
+    memory
+        What it grows in.
+    """
+
+    def __init__(self, memory: Memory | None) -> None:
+        self._memory = memory
+        self._baseline_gib = memory.resident_gib() if memory is not None else 0.0
+
+    def gib(self) -> float | None:
+        """Growth so far [GiB]; None where it is not to be trusted."""
+        if self._memory is None or not self._memory.can_measure_growth():
+            return None
+        grown_gib = self._memory.resident_gib() - self._baseline_gib
+        return grown_gib if grown_gib >= _LEAST_MEMORY_GIB else None
+
+    def most_gib(self) -> float:
+        """Growth that there is room for [GiB]."""
+        if self._memory is None:
+            return math.inf
+        return self._memory.available_gib() * _MEMORY_FRAC + self._memory.resident_gib() - self._baseline_gib
 
 
 def _time_one_call(engine: Engine, batch_size: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -124,7 +164,10 @@ def _time_one_call(engine: Engine, batch_size: int, rng: np.random.Generator) ->
 
 
 def fit_machine(
-    configurations: Sequence[Configuration], rehearsals: Mapping[int, Rehearsal], sizes: Sequence[int]
+    configurations: Sequence[Configuration],
+    rehearsals: Mapping[int, Rehearsal],
+    sizes: Sequence[int],
+    memory: Memory | None,
 ) -> tuple[tuple[Configuration, ...], list[str]]:
     """Leave out what would not fit into memory; say where replicas compete for CPUs.
 
@@ -137,7 +180,7 @@ def fit_machine(
         for size in sizes
         if size not in found.call_s
     ]
-    available_gib = memory.available_gib() * _MEMORY_FRAC
+    available_gib = math.inf if memory is None else memory.available_gib() * _MEMORY_FRAC
     need_gib = {
         place: max((size for size in rehearsals[place.threads].memory_gib.values() if size), default=0.0)
         for place in configurations
@@ -158,6 +201,6 @@ def fit_machine(
     warnings += [
         f"OVERSUBSCRIBED: {place.concurrency} replicas of {place.threads} threads compete for {cpus} CPUs."
         for place in fitted
-        if place.threads * place.concurrency > cpus
+        if rehearsals[place.threads].on_cpus and place.threads * place.concurrency > cpus
     ]
     return tuple(dict.fromkeys(fitted)), warnings

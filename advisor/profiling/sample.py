@@ -1,8 +1,13 @@
 """A window turned into a sample: its statistics, its surroundings, and whether it counts."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from advisor.domain.measurement import Outlier, Repeat, Surroundings
 from advisor.profiling.acceptance import Stalls, find_stalls, reasons_to_reject
 from advisor.profiling.cell import Configuration
+from advisor.profiling.engines import Placement
 from advisor.profiling.environment import usable_cpus
 from advisor.profiling.instruments import Observation, around, energy_between
 from advisor.profiling.journal import Sample, pack
@@ -16,13 +21,17 @@ MOST_OUTLIERS = 200
 _NS_PER_S = 1e9
 
 
-def _of_others(seen: Surroundings, place: Configuration) -> Surroundings:
-    """Surroundings without what the replicas do to each other where they need more CPUs than there are."""
-    crowded = place.threads * place.concurrency > usable_cpus()
-    return seen.model_copy(update={"run_delay_frac": None}) if crowded else seen
+def of_others(seen: Surroundings, place: Configuration, placement: Placement) -> Surroundings:
+    """Surroundings without what those who answer do to each other and, as a server on this machine, to their client."""
+    server_here = placement.kind == "endpoint" and placement.local
+    crowded = placement.kind == "cpu" and place.threads * place.concurrency > usable_cpus()
+    innocent = {"run_delay_frac": None} if server_here or crowded else {}
+    return seen.model_copy(update=innocent | ({"other_cpus": None} if server_here else {}))
 
 
-def make_sample(window: Window[Observation], key: Key, *, turn: int, anchor: bool, origin_ns: int) -> Sample:
+def make_sample(
+    window: Window[Observation], key: Key, *, placement: Placement, turn: int, anchor: bool, origin_ns: int
+) -> Sample:
     """Sample of a window.
 
     Parameters
@@ -31,6 +40,8 @@ def make_sample(window: Window[Observation], key: Key, *, turn: int, anchor: boo
         What was seen.
     key
         The cell.
+    placement
+        Where the calls were answered.
     turn
         Turn of the grid.
     anchor
@@ -47,17 +58,27 @@ def make_sample(window: Window[Observation], key: Key, *, turn: int, anchor: boo
         concurrency=place.concurrency,
         round=turn,
         anchor=anchor,
-        repeat=_repeat(window, service_s, stalls, key, origin_ns=origin_ns),
+        repeat=_repeat(window, stalls, key, placement, origin_ns=origin_ns),
         calls=window.calls,
         first_caller_calls=window.first_caller_calls,
         outliers=_longest(service_s, stalls, window.starts_ns - origin_ns),
         service=pack(window.service_ns),
+        **_pack_tokens(window.tokens_ns),
     )
 
 
-def _repeat(window: Window[Observation], service_s: FloatArray, stalls: Stalls, key: Key, *, origin_ns: int) -> Repeat:
+def _pack_tokens(tokens_ns: Sequence[NsArray]) -> dict[str, bytes]:
+    """Times to the first token and between tokens, as a sample keeps them; nothing where answers came whole."""
+    if not tokens_ns:
+        return {}
+    first_ns = np.array([tokens[0] for tokens in tokens_ns], np.int64)
+    return {"first_token": pack(first_ns), "inter_token": pack(np.concatenate([np.diff(t) for t in tokens_ns]))}
+
+
+def _repeat(window: Window[Observation], stalls: Stalls, key: Key, placement: Placement, *, origin_ns: int) -> Repeat:
     """Statistics of a window, and the reasons for which it does not count."""
     batch_size, place = key
+    service_s = window.service_s
     summary = summarize(service_s)
     seen = around(window.before, window.after)
     return Repeat(
@@ -78,7 +99,7 @@ def _repeat(window: Window[Observation], service_s: FloatArray, stalls: Stalls, 
         first_call_s=window.warm_up.first_call_s,
         energy_j=energy_between(window.before, window.after, window.duration_s),
         surroundings=seen,
-        rejected=reasons_to_reject(stalls, _of_others(seen, place)),
+        rejected=reasons_to_reject(stalls, of_others(seen, place, placement)),
     )
 
 

@@ -19,7 +19,7 @@ from advisor.profiling.engines import Engine, EngineFactory, Item
 from advisor.profiling.idle import measure_idle_starts, measure_join_s
 from advisor.profiling.instruments import Instruments, around
 from advisor.profiling.journal import Entry, Journal, Sample
-from advisor.profiling.sample import make_sample
+from advisor.profiling.sample import make_sample, of_others
 from advisor.profiling.schedule import Key, further_turn, planned_turn
 from advisor.profiling.statistics import histogram
 from advisor.profiling.window import WindowRules, run_window
@@ -170,7 +170,9 @@ class Sitting:
         elif self._warm_ups[key][-1:] == [False]:
             # A short warm-up judges nothing: what the long ones found still holds.
             window = replace(window, warm_up=replace(window.warm_up, settled=False))
-        sample = make_sample(window, key, turn=turn, anchor=anchor, origin_ns=self._origin_ns)
+        sample = make_sample(
+            window, key, placement=self._plan.placement, turn=turn, anchor=anchor, origin_ns=self._origin_ns
+        )
         self._journal.append(Entry(sample=sample))
         keep_failures(self._journal, self._instruments)
         self._learn(sample)
@@ -190,6 +192,7 @@ class Sitting:
             found = measure_idle_starts(engine, items, service_s=cell.call_s, seconds=seconds, rng=rng)
             seen = around(before, self._instruments.observe())
             # Waking a thread and speeding up the clock are what an idle start costs, and no disturbance of it.
+            seen = of_others(seen, Configuration(threads, 1), self._plan.placement)
             rejected = disturbances(seen.model_copy(update={"clock_change_frac": None, "run_delay_frac": None}))
             if not rejected or seconds > self._left_s():
                 break

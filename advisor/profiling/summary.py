@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advisor.domain.measurement import Anchor, IdlePower
+from advisor.domain.measurement import Anchor, IdlePower, Spread, Streaming
 from advisor.domain.profile import Cell
 from advisor.profiling.cell import PlannedCell
 from advisor.profiling.grid import GridPlan
 from advisor.profiling.journal import Sample
 from advisor.profiling.power import EnergyWindow, Meter, NoMeter, item_energy
-from advisor.profiling.statistics import MIN_CALLS_FOR_P99, histogram, mean_ci95_frac, summarize
+from advisor.profiling.statistics import MIN_CALLS_FOR_P99, FloatArray, histogram, mean_ci95_frac, summarize
 from advisor.units import s_to_ms
 
 WALL_OVER_CPU_LIMIT = 1.1
@@ -18,6 +18,9 @@ WALL_OVER_CPU_LIMIT = 1.1
 
 SERIES_CALLS = 1000
 """Calls whose order is kept per cell: enough for series of stalls, few enough for a file that people can open."""
+
+CLIENT_LIMIT_CPUS = 0.5
+"""Work of the client that asks an endpoint; beyond this its own waiting shows in the times, say trials."""
 
 CI_LIMIT_FRAC = 0.05
 """Repeats that differ by more than this do not describe one state of the machine."""
@@ -74,14 +77,40 @@ def _summarize_cell(
         mean_ci95_frac=mean_ci95_frac([sample.repeat.service_mean_s for sample in used]),
         histogram=histogram(service_s),
         series_s=_series(used),
-        cpu_mean_s=float(np.mean([sample.repeat.cpu_mean_s for sample in used])),
+        # What the client of an endpoint spends on a call says nothing about the model.
+        cpu_mean_s=None if plan.placement.kind == "endpoint" else _cpu_mean_s(used),
         throughput_rps=float(np.mean([sample.repeat.throughput_rps for sample in used])),
         memory_gib=planned.memory_gib,
         repeats=tuple(sample.repeat for sample in samples),
         outliers=tuple(outlier for sample in samples for outlier in sample.outliers),
+        streaming=_streaming(used),
     )
     draft = _with_energy(draft, used, meter, idle)
     return draft.model_copy(update={"warnings": _cell_warnings(draft, samples, plan)})
+
+
+def _cpu_mean_s(used: list[Sample]) -> float:
+    return float(np.mean([sample.repeat.cpu_mean_s for sample in used]))
+
+
+def _streaming(used: list[Sample]) -> Streaming | None:
+    """Times of the tokens of all answers; None where answers came whole."""
+    first_s = np.concatenate([sample.first_token_s for sample in used])
+    inter_s = np.concatenate([sample.inter_token_s for sample in used])
+    if not first_s.size:
+        return None
+    return Streaming(
+        first_token=_spread(first_s),
+        inter_token=_spread(inter_s) if inter_s.size else None,
+        tokens_mean=1 + inter_s.size / first_s.size,
+    )
+
+
+def _spread(times_s: FloatArray) -> Spread:
+    summary = summarize(times_s)
+    return Spread(
+        count=summary.count, mean_s=summary.mean_s, p50_s=summary.p50_s, p95_s=summary.p95_s, p99_s=summary.p99_s
+    )
 
 
 def _with_energy(cell: Cell, used: list[Sample], meter: Meter | NoMeter, idle: IdlePower | None) -> Cell:
@@ -116,26 +145,52 @@ def _cell_warnings(cell: Cell, samples: list[Sample], plan: GridPlan) -> tuple[s
     if turns < plan.repeats:
         warnings.append(f"FEW_REPEATS: {turns} of {plan.repeats} repeats were made.")
     warnings += _contamination(samples)
-    if cell.threads == 1 and cell.cpu_mean_s and cell.service_mean_s:
+    if plan.placement.kind == "endpoint":
+        warnings += _client_warning(cell, _cpu_mean_s(usable(samples)))
+    if plan.placement.kind == "cpu" and cell.threads == 1 and cell.cpu_mean_s and cell.service_mean_s:
         ratio = cell.service_mean_s / cell.cpu_mean_s
         if ratio > WALL_OVER_CPU_LIMIT:
             warnings.append(
                 f"WALL_OVER_CPU: calls took {ratio:.2f} times their CPU time; other work, or Python's lock "
                 "where calls are very short, kept them waiting."
             )
-    if cell.mean_ci95_frac is None:
-        warnings.append("UNSETTLED: one repeat does not tell how much the mean drifts.")
-    elif cell.mean_ci95_frac > CI_LIMIT_FRAC:
-        warnings.append(
-            f"UNSETTLED: the mean of the repeats is known to ±{cell.mean_ci95_frac:.1%} only (95 % interval)."
-        )
+    warnings += unsettled_warning(cell)
     if any(sample.repeat.warmup_settled is False for sample in usable(samples)):
         warnings.append("WARM_UP: calls still became faster or slower when the window began.")
-    if cell.count is not None and cell.count < MIN_CALLS_FOR_P99:
-        warnings.append(f"FEW_SAMPLES: {cell.count} calls give no 99th percentile, {MIN_CALLS_FOR_P99} would.")
+    warnings += few_samples_warning(cell)
     if cell.memory_gib is None:
         warnings.append("MEMORY_UNKNOWN: the memory that one replica adds could not be told from the process.")
     return tuple(warnings)
+
+
+def unsettled_warning(cell: Cell) -> tuple[str, ...]:
+    """Tell when the repeats do not agree on the mean, or there is only one."""
+    if cell.mean_ci95_frac is None:
+        return ("UNSETTLED: one repeat does not tell how much the mean drifts.",)
+    if cell.mean_ci95_frac > CI_LIMIT_FRAC:
+        return (f"UNSETTLED: the mean of the repeats is known to ±{cell.mean_ci95_frac:.1%} only (95 % interval).",)
+    return ()
+
+
+def few_samples_warning(cell: Cell) -> tuple[str, ...]:
+    """Tell when there are too few calls for a 99th percentile."""
+    if cell.count is None or cell.count >= MIN_CALLS_FOR_P99:
+        return ()
+    return (f"FEW_SAMPLES: {cell.count} calls give no 99th percentile, {MIN_CALLS_FOR_P99} would.",)
+
+
+def _client_warning(cell: Cell, cpu_mean_s: float) -> list[str]:
+    """Tell when the client's own work is a large part of what was measured.
+
+    Python runs one thread at a time, so that callers that need much of one CPU together wait for each other.
+    """
+    busy_cpus = cpu_mean_s * (cell.throughput_rps or 0.0) / (cell.batch_size or 1)
+    if busy_cpus <= CLIENT_LIMIT_CPUS:
+        return []
+    return [
+        f"CLIENT_BOUND: the client kept {busy_cpus:.2f} CPUs busy, over {CLIENT_LIMIT_CPUS:g}: the times are those of "
+        "the client as well."
+    ]
 
 
 def _contamination(samples: list[Sample]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from advisor.errors import MeasurementError
-from advisor.profiling.engines import Engine, Item
+from advisor.profiling.engines import Engine, Item, TokenTimes
 
 NsArray = npt.NDArray[np.int64]
 Seen = TypeVar("Seen")
@@ -71,6 +71,8 @@ class Window(Generic[Seen]):
     first_caller_calls: int
     """How many of the calls are the first caller's; they come first, in order of time."""
     warm_up: WarmUp
+    tokens_ns: tuple[NsArray, ...]
+    """Times at which the tokens of each of these calls came, since its start; none where answers come whole."""
     before: Seen
     """What `observe` gave just before the first call."""
     after: Seen
@@ -89,6 +91,8 @@ class _Log:
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     cpu: list[int] = field(default_factory=list)
+    tokens: list[TokenTimes] = field(default_factory=list)
+    """Of every call, where the engine streams."""
     warm_up: WarmUp | None = None
 
 
@@ -198,9 +202,11 @@ def _call_in_a_loop(
         while not gate.stop.is_set():
             item = items[(offset + len(log.ends)) % len(items)]
             cpu_ns, start_ns = time.thread_time_ns(), time.perf_counter_ns()
-            engine.call(item)
+            tokens = engine.call(item)
             end_ns = time.perf_counter_ns()
             log.cpu.append(time.thread_time_ns() - cpu_ns)
+            if tokens is not None:
+                log.tokens.append(tokens)
             log.starts.append(start_ns)
             log.ends.append(end_ns)
             elapsed_s = (end_ns - gate.start_ns) / _NS_PER_S
@@ -347,6 +353,17 @@ def _cut(logs: list[_Log], gate: _Gate[Seen], *, per_thread: bool) -> Window[See
         duration_s=(gate.end_ns - gate.start_ns) / _NS_PER_S,
         first_caller_calls=int(np.count_nonzero(whole[: len(logs[0].ends)])),
         warm_up=replace(warm_ups[0], settled=all_settled(warm_up.settled for warm_up in warm_ups)),
+        tokens_ns=_tokens(logs, whole),
         before=before,
         after=after,
+    )
+
+
+def _tokens(logs: list[_Log], whole: npt.NDArray[np.bool_]) -> tuple[NsArray, ...]:
+    """Times of the tokens of the calls that count, since the start of each call [ns]."""
+    calls = [(start, tokens) for log in logs for start, tokens in zip(log.starts, log.tokens, strict=False)]
+    if len(calls) < whole.size:
+        return ()
+    return tuple(
+        np.asarray(tokens, np.int64) - start for (start, tokens), kept in zip(calls, whole, strict=True) if kept
     )

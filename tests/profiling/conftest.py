@@ -11,8 +11,10 @@ import onnx
 import pytest
 
 from advisor.domain.measurement import Repeat
-from advisor.domain.profile import ModelInfo, RuntimeInfo
+from advisor.domain.profile import Fact, ModelInfo, RuntimeInfo
 from advisor.errors import MeasurementError
+from advisor.profiling import memory as host_memory
+from advisor.profiling.engines import IN_PROCESS, OutOfMemory, Placement
 from advisor.profiling.engines.onnx import OnnxModel
 from advisor.profiling.environment import observe_device
 from advisor.profiling.example_models import MlpDimensions, build_mlp
@@ -46,7 +48,7 @@ class SleepingEngine:
 
     def describe(self) -> tuple[ModelInfo, RuntimeInfo]:
         """Name the model and its one option."""
-        return ModelInfo(name="sleeper"), RuntimeInfo(name="sleep", options={"threads": self.threads})
+        return self.factory.model, RuntimeInfo(name="sleep", options={"threads": self.threads})
 
     def prepare(self, batch_size: int, rng: np.random.Generator) -> int:
         """Take the batch size itself as the input."""
@@ -56,12 +58,21 @@ class SleepingEngine:
         """Add the batch sizes."""
         return sum(items)
 
-    def call(self, item: int) -> None:
-        """Sleep in proportion to the batch size, or fail."""
+    def call(self, item: int) -> list[int] | None:
+        """Sleep in proportion to the batch size, in as many parts as there are tokens, or fail."""
         self.factory.calls += 1
         if self.factory.fail_after is not None and self.factory.calls > self.factory.fail_after:
             raise MeasurementError("sleeper: it broke.")
-        time.sleep(item * self.factory.item_s)
+        if item > self.factory.room:
+            raise OutOfMemory(f"sleeper: no room for batch {item}.")
+        if not self.factory.tokens:
+            time.sleep(item * self.factory.item_s)
+            return None
+        times_ns = []
+        for _ in range(self.factory.tokens):
+            time.sleep(item * self.factory.item_s / self.factory.tokens)
+            times_ns.append(time.perf_counter_ns())
+        return times_ns
 
     def close(self) -> None:
         """Remember the end."""
@@ -72,14 +83,28 @@ class SleepingModel:
     """A model made of sleeping replicas."""
 
     source = "sleeper.onnx"
+    model = ModelInfo(name="sleeper")
     notes = ()
+    memory = host_memory
 
     def __init__(
-        self, item_s: float = 0.001, *, fixed_batch_size: int | None = None, fail_after: int | None = None
+        self,
+        item_s: float = 0.001,
+        *,
+        fixed_batch_size: int | None = None,
+        fail_after: int | None = None,
+        room: int = 1000,
+        tokens: int = 0,
+        placement: Placement = IN_PROCESS,
     ) -> None:
         self.item_s, self.fixed_batch_size, self.fail_after = item_s, fixed_batch_size, fail_after
+        self.room, self.tokens, self.placement = room, tokens, placement
         self.calls = 0
         self.opened: list[SleepingEngine] = []
+
+    def facts(self) -> dict[str, Fact]:
+        """Know that nobody dreams."""
+        return {"dreams": Fact(value=False)}
 
     def open(self, threads: int, *, concurrency: int) -> SleepingEngine:
         """Open one more replica."""

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.domain.profile import Profile
+from advisor.domain.profile import Device, Profile
 from advisor.domain.record import parse_record
 from advisor.errors import InputError, MeasurementError
 from advisor.profiling.bench import measure
 from advisor.profiling.cell import Configuration
+from advisor.profiling.engines import Placement
 from advisor.profiling.grid import plan_grid
 from advisor.profiling.host import HostReading
 from advisor.profiling.instruments import Instruments, Observation
@@ -23,6 +24,7 @@ from advisor.profiling.window import WindowRules
 TODAY = datetime.date(2026, 1, 2)
 QUICK = WindowRules(warmup_calls=3, warmup_s=0.0, min_calls=5, min_s=0.02)
 BUDGET_S = 4.0
+ALONE = (Configuration(1, 1),)
 TWO_WAYS = (Configuration(threads=1, concurrency=2), Configuration(threads=2, concurrency=1))
 
 
@@ -150,6 +152,52 @@ def test_a_replica_that_fails_ends_the_measurement_with_its_sentence(sleeping_mo
     with pytest.raises(MeasurementError, match=r"^sleeper: it broke\.$"):
         measure(model, begin(plan), quiet, today=TODAY)
     assert all(engine.closed for engine in model.opened)
+
+
+def test_a_replica_that_fails_on_the_way_leaves_what_was_measured(sleeping_model, quiet, begin):
+    """A server that dies after an hour has still been measured for an hour; the profile says how it ended."""
+    plan = plan_grid(
+        sleeping_model(), batch_sizes=(1, 2), configurations=ALONE, repeats=2, rules=QUICK, budget_s=BUDGET_S
+    )
+    model = sleeping_model(0.001)
+
+    def break_later(done, _total, _left_s, _line):
+        model.fail_after = model.calls + 7 if done == 3 else model.fail_after
+
+    profile = measure(model, begin(plan), quiet, today=TODAY, on_progress=break_later)
+    assert profile.status == "partial"
+    assert "FAILED: sleeper: it broke." in profile.warnings
+    assert parse_record(Profile, profile.model_dump_json(), file="part.json") == profile
+    assert sum(len(cell.repeats) for cell in profile.cells) >= 3
+    assert all(engine.closed for engine in model.opened)
+
+
+def test_tokens_of_streamed_answers_are_kept(sleeping_model, quiet, begin):
+    """First token, times between tokens and tokens per answer; the journal holds them as well."""
+    model = sleeping_model(0.008, tokens=4)
+    plan = plan_grid(model, batch_sizes=(1,), configurations=ALONE, repeats=2, rules=QUICK, budget_s=BUDGET_S)
+    (cell,) = measure(model, begin(plan), quiet, today=TODAY).cells
+    assert cell.streaming.tokens_mean == 4
+    assert 0.002 <= cell.streaming.first_token.p50_s <= cell.service_p50_s / 2
+    assert cell.streaming.first_token.count == cell.count
+    assert 0.002 <= cell.streaming.inter_token.p50_s <= cell.service_p50_s / 2
+    assert cell.streaming.inter_token.count == 3 * cell.count
+
+
+def test_what_an_endpoint_cannot_tell_is_left_out(sleeping_model, quiet, begin):
+    """Neither the CPU time of its client nor the memory of its replicas is that of the model."""
+    device = Device(kind="cpu", name="a box elsewhere")
+    model = sleeping_model(0.002, placement=Placement(kind="endpoint", takes_threads=False, local=False))
+    plan = plan_grid(model, batch_sizes=(1,), repeats=1, rules=QUICK, budget_s=BUDGET_S)
+    assert [place.concurrency for place in plan.configurations] == [1, 2, 4, 8]
+    journal = Journal.begin(begin(plan).start.model_copy(update={"device": device}), None)
+    profile = measure(model, journal, quiet, today=TODAY, device=device)
+    assert profile.device == device
+    assert profile.profile_id == "sleeper-a-box-elsewhere"
+    assert "client" in profile.environment["observed_on"].value
+    assert profile.environment["dreams"].value is False
+    assert {cell.cpu_mean_s for cell in profile.cells} == {None}
+    assert not any("WALL_OVER_CPU" in warning for cell in profile.cells for warning in cell.warnings)
 
 
 def test_items_differ_between_calls(tiny_model):

@@ -9,6 +9,7 @@ import pytest
 from advisor.errors import InputError
 from advisor.profiling.budget import fit_budget
 from advisor.profiling.cell import Configuration, PlannedCell
+from advisor.profiling.engines import Placement
 from advisor.profiling.environment import usable_cpus
 from advisor.profiling.grid import plan_grid
 from advisor.profiling.window import WindowRules
@@ -29,6 +30,22 @@ def test_the_default_grid_keeps_all_cpus_busy_and_has_a_replica_alone(sleeping_m
     assert {Configuration(1, cpus), Configuration(cpus, 1), Configuration(1, 1)} <= set(plan.configurations)
     assert plan.warnings == ()
     assert (plan.anchor.batch_size, plan.anchor.configuration) == (1, Configuration(1, cpus))
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        (Placement(takes_threads=False), {(1, usable_cpus()), (1, 1)}),
+        (Placement(kind="gpu", takes_threads=False), {(1, 1), (1, 2)}),
+        (Placement(kind="endpoint", takes_threads=False), {(1, 1), (1, 2), (1, 4), (1, 8)}),
+    ],
+)
+def test_the_default_grid_follows_where_calls_are_answered(sleeping_model, placement, expected):
+    """Threads where a replica takes them, replicas on a GPU, callers at an endpoint; only CPUs can be crowded."""
+    plan = plan_grid(sleeping_model(1e-5, placement=placement), batch_sizes=(1,), rules=QUICK)
+    assert {(place.threads, place.concurrency) for place in plan.configurations} == expected
+    assert plan.placement == placement
+    assert plan.warnings == ()
 
 
 def test_a_fixed_batch_is_the_only_one_planned(sleeping_model):
