@@ -51,3 +51,15 @@ def wait_until_up(address: str, process: subprocess.Popen[bytes]) -> None:
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             time.sleep(0.2)
     pytest.fail(f"no answer within {START_S} s")
+
+
+@contextmanager
+def running_endpoint() -> Iterator[str]:
+    """Start the server of `tests.profiling.endpoint_server` in a process of its own; its address."""
+    command = [sys.executable, "-I", str(ROOT / "tests" / "profiling" / "endpoint_server.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        finally:
+            process.kill()
