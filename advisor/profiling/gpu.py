@@ -1,10 +1,9 @@
 """GPUs as the profiler sees them: facts that stay, readings that change, each value or the reason why it is missing."""
 
-import contextlib
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -12,6 +11,9 @@ from typing import Any, Protocol, TypeAlias
 import pynvml
 
 from advisor.domain.profile import Fact, FactValue
+from advisor.errors import MeasurementError
+from advisor.profiling.gpu_memory import GpuMemory as GpuMemory  # noqa: PLC0414  # the alias exports it from here
+from advisor.profiling.gpu_memory import leave_library, nvml_library
 from advisor.units import BYTES_PER_GIB
 
 THROTTLE_REASONS = {
@@ -33,6 +35,10 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "excl
 _PROCESSES = Path("/proc")
 _MILLI_PER_UNIT = 1e3
 _PERCENT = 100
+
+_BUS_ORDER = "PCI_BUS_ID"
+_SLICE = "MIG-"
+"""How the names of the slices of a divided card begin."""
 
 Handle: TypeAlias = Any
 """Opaque pointer of the driver's library."""
@@ -106,8 +112,89 @@ def open_gpus() -> Gpus:
         return Gpus((), f"NVML does not list its cards: {error}")
     finally:
         # The library counts its users; each card that was opened is one of its own.
-        _leave_library()
+        leave_library()
     return Gpus(tuple(cards), "; ".join(failures) or (None if cards else "NVML lists no card"))
+
+
+def card_with(uuid: str) -> Gpu:
+    """Open the card of this name; the name of a slice gives its whole card, which alone has a power meter.
+
+    The caller closes the card.
+
+    Raises
+    ------
+    MeasurementError
+        When the driver knows no such card, or cannot be asked.
+    """
+    try:
+        with nvml_library():
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            if uuid.startswith(_SLICE):
+                handle = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+            return NvmlGpu(handle)
+    except pynvml.NVMLError as error:
+        raise MeasurementError(f"The card {uuid} cannot be opened: NVML: {error}.") from error
+
+
+def first_visible_card(environment: Mapping[str, str]) -> str:
+    """Name of the card, or of the slice of one, that CUDA takes as its device 0 in this environment.
+
+    NVML numbers cards by their place on the bus, CUDA only with CUDA_DEVICE_ORDER=PCI_BUS_ID, which is therefore
+    assumed where the variable is not set: set it before CUDA starts.
+
+    Raises
+    ------
+    MeasurementError
+        When there is none, when CUDA numbers several cards in another order, or when the card is divided and no
+        slice is named.
+    """
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    try:
+        with nvml_library():
+            if chosen is not None and chosen.strip().startswith(_SLICE):
+                return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByUUID(_first(chosen))))
+            handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+            divided = [_is_divided(handle) for handle in handles]
+    except pynvml.NVMLError as error:
+        named = "" if chosen is None else f" for CUDA_VISIBLE_DEVICES={chosen}"
+        raise MeasurementError(f"No GPU can be found{named}: NVML: {error}.") from error
+    uuid = choose_card(uuids, chosen, order=environment.get("CUDA_DEVICE_ORDER", _BUS_ORDER))
+    if divided[uuids.index(uuid)]:
+        raise MeasurementError(f"{uuid} is divided; allowed: the name of a slice, MIG-..., as CUDA_VISIBLE_DEVICES.")
+    return uuid
+
+
+def choose_card(uuids: Sequence[str], chosen: str | None, *, order: str) -> str:
+    """The card that CUDA takes first of those in the machine, given as the driver numbers them.
+
+    Raises
+    ------
+    MeasurementError
+        When there is none, or when a number means another card to CUDA than to the driver.
+
+    Examples
+    --------
+    >>> cards = ["GPU-1a", "GPU-2b"]
+    >>> [choose_card(cards, chosen, order="PCI_BUS_ID") for chosen in (None, "1,0", "GPU-2")]
+    ['GPU-1a', 'GPU-2b', 'GPU-2b']
+    """
+    if not uuids:
+        raise MeasurementError("The NVIDIA driver lists no card.")
+    first = "0" if chosen is None else _first(chosen)
+    if not first.isdecimal():
+        # CUDA takes the beginning of a name where only one card has it.
+        found = [uuid for uuid in uuids if first and uuid.startswith(first)]
+    elif len(uuids) > 1 and order != _BUS_ORDER:
+        raise MeasurementError(f"CUDA_DEVICE_ORDER is {order!r}; allowed: {_BUS_ORDER}, the order of the driver.")
+    else:
+        found = list(uuids[int(first) : int(first) + 1])
+    if len(found) != 1:
+        raise MeasurementError(
+            f"CUDA_VISIBLE_DEVICES is {chosen!r}, which begins with no card; allowed: a number below {len(uuids)}, or "
+            f"one of {', '.join(uuids)}."
+        )
+    return found[0]
 
 
 class NvmlGpu:
@@ -179,7 +266,7 @@ class NvmlGpu:
 
     def close(self) -> None:
         """Give back the driver's library."""
-        _leave_library()
+        leave_library()
 
     def _foreign_processes(self) -> Fact:
         try:
@@ -226,10 +313,14 @@ def count_foreign(pids: Sequence[int], *, own: int, is_visible: Callable[[int], 
     return Fact(value=len(others) - 1)
 
 
-def _leave_library() -> None:
-    # The library has failed before this when it fails to end, and a reading has said so.
-    with contextlib.suppress(pynvml.NVMLError):
-        pynvml.nvmlShutdown()
+def _first(chosen: str) -> str:
+    """First entry of CUDA_VISIBLE_DEVICES."""
+    return chosen.split(",", maxsplit=1)[0].strip()
+
+
+def _is_divided(handle: Handle) -> bool:
+    """Whether the card shows its slices as devices; most cards know no such mode."""
+    return _ask(lambda: pynvml.nvmlDeviceGetMigMode(handle)[0]).value == 1
 
 
 def _from_milli(thousandths: int) -> float:

@@ -6,7 +6,7 @@
  *   STUB_COUNTER=resets   the counter begins again at its sixth look
  *   STUB_COUNTER=still    the counter never moves
  *   STUB_INSTANT=1        power at once is told through a field value
- *   STUB_MIG=1            the card is divided
+ *   STUB_MIG=1            the card is divided, and MIG-stub is a slice of it
  *   STUB_LOST_AFTER=n     after n looks at the power the card is lost
  *
  * There is no nvmlDeviceGetCurrentClocksEventReasons, nvmlDeviceGetTemperatureV, nor
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
 
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned int gpu, memory; } utilization_t;
@@ -29,6 +29,7 @@ typedef struct {
 } field_t;
 
 static int card;
+static int slice;
 static int users;
 static int energy_looks;
 static int power_looks;
@@ -80,8 +81,18 @@ int nvmlDeviceGetName(void *handle, char *text, unsigned int size) {
     return SUCCESS;
 }
 int nvmlDeviceGetUUID(void *handle, char *text, unsigned int size) {
-    (void)handle;
-    strncpy(text, "GPU-stub", size);
+    strncpy(text, handle == &slice ? "MIG-stub" : "GPU-stub", size);
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+    int is_slice = strcmp(uuid, "MIG-stub") == 0 && is("STUB_MIG", "1");
+    if (!is_slice && strcmp(uuid, "GPU-stub") != 0) return NOT_FOUND;
+    *handle = is_slice ? &slice : &card;
+    return SUCCESS;
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *handle, void **whole) {
+    if (handle != &slice) return NOT_FOUND;
+    *whole = &card;
     return SUCCESS;
 }
 int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *millijoules) {
@@ -122,10 +133,9 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *
     return lost();
 }
 int nvmlDeviceGetMemoryInfo(void *handle, memory_t *memory) {
-    (void)handle;
-    memory->total = 16ULL << 30;
+    memory->total = handle == &slice ? 8ULL << 30 : 16ULL << 30;
     memory->used = 3ULL << 30;
-    memory->free = 13ULL << 30;
+    memory->free = memory->total - memory->used;
     return lost();
 }
 int nvmlDeviceGetUtilizationRates(void *handle, utilization_t *rates) {

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.domain.profile import Fact
-from advisor.errors import InputError
-from advisor.profiling.gpu import NO_THROTTLE, THROTTLE_REASONS, GpuReading, count_foreign, throttle_names
+from advisor.errors import InputError, MeasurementError
+from advisor.profiling.gpu import NO_THROTTLE, THROTTLE_REASONS, GpuReading, choose_card, count_foreign, throttle_names
 from advisor.profiling.replay import RecordingGpu, ReplayGpu, read_recording
 
 RECORDING = Path(__file__).parents[1] / "data" / "gpu_recording.jsonl"
@@ -166,3 +166,29 @@ def test_foreign_processes_are_never_overstated(others, present):
         assert hidden.value is None
     else:
         assert hidden.value == len(others) - 1
+
+
+CARDS = ["GPU-1a", "GPU-1b", "GPU-2c"]
+
+
+@given(st.permutations(range(3)))
+def test_the_first_entry_of_the_list_is_the_first_card(order):
+    """CUDA numbers cards as they are listed, by number or by name."""
+    for entries in ([str(index) for index in order], [CARDS[index] for index in order]):
+        assert choose_card(CARDS, ",".join(entries), order="PCI_BUS_ID") == CARDS[order[0]]
+
+
+@pytest.mark.parametrize("chosen", ["GPU-1", "3", ""])
+def test_a_name_that_fits_two_cards_and_a_number_past_the_last_are_no_card(chosen):
+    """CUDA then shows no device at all."""
+    with pytest.raises(MeasurementError, match="begins with no card"):
+        choose_card(CARDS, chosen, order="PCI_BUS_ID")
+
+
+def test_numbers_in_another_order_than_the_drivers_are_refused():
+    """A number then means another card to CUDA; a name, or the only card, means the same."""
+    for chosen in (None, "0"):
+        with pytest.raises(MeasurementError, match="CUDA_DEVICE_ORDER is 'FASTEST_FIRST'"):
+            choose_card(CARDS, chosen, order="FASTEST_FIRST")
+    assert choose_card(CARDS, "GPU-2c", order="FASTEST_FIRST") == "GPU-2c"
+    assert choose_card(CARDS[:1], None, order="FASTEST_FIRST") == "GPU-1a"

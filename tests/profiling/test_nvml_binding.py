@@ -190,3 +190,100 @@ gpus.cards[0].close()
 answer += [users()]
 """
     assert run(library, script) == [1, 0]
+
+
+CARD = """
+import os
+from advisor.errors import MeasurementError
+from advisor.profiling.gpu import GpuMemory, card_with, first_visible_card
+def told(call):
+    try:
+        return call()
+    except MeasurementError as error:
+        return str(error)
+"""
+
+
+def test_memory_of_a_card_is_what_all_processes_use_and_leave(library):
+    """The stub's card has 16 GiB, of which 3 are in use; an unknown card has none to measure."""
+    script = CARD + (
+        "memory, lost = GpuMemory('GPU-stub'), GpuMemory('GPU-other')\n"
+        "answer = [memory.can_measure_growth(), memory.resident_gib(), memory.available_gib(),\n"
+        "          lost.can_measure_growth(), told(lost.resident_gib), pynvml.nvmlLib.stub_users()]"
+    )
+    assert run(library, script) == [
+        True,
+        3.0,
+        13.0,
+        False,
+        "The memory of GPU-other cannot be read: NVML: Not Found.",
+        0,
+    ]
+
+
+def test_memory_of_a_slice_is_its_own(library):
+    """The stub's slice has 8 GiB of the card's 16."""
+    script = CARD + "answer = GpuMemory('MIG-stub').available_gib()"
+    assert run(library, script, STUB_MIG="1") == 5.0
+
+
+def test_without_a_driver_no_growth_can_be_measured(library):
+    """Nothing is made up where the driver cannot be asked."""
+    script = CARD + "answer = [GpuMemory('GPU-stub').can_measure_growth(), told(lambda: card_with('GPU-stub'))]"
+    assert run(library, script, STUB_CARDS="driver") == [
+        False,
+        "The card GPU-stub cannot be opened: NVML: Driver Not Loaded.",
+    ]
+
+
+def test_a_card_is_opened_by_its_name_and_a_slice_gives_its_whole_card(library):
+    """Power is metered for whole cards only."""
+    script = CARD + (
+        "def name(uuid):\n"
+        "    card = card_with(uuid)\n"
+        "    card.close()\n"
+        "    return card.facts()['gpu_uuid'].value\n"
+        "holder = open_gpus()\n"
+        "answer = [told(lambda: name(uuid)) for uuid in ('GPU-stub', 'MIG-stub', 'GPU-other')]\n"
+        "answer += [pynvml.nvmlLib.stub_users()]"
+    )
+    unknown = "The card GPU-other cannot be opened: NVML: Not Found."
+    assert run(library, script, STUB_MIG="1") == ["GPU-stub", "GPU-stub", unknown, 1]
+
+
+FIRST = CARD + "answer = told(lambda: first_visible_card(os.environ))"
+
+
+@pytest.mark.parametrize("visible", [None, "0", "0,1", " GPU-stub", "GPU-st"])
+def test_the_first_card_of_cuda_is_found(library, visible):
+    """By its number, its name, the beginning of its name, or because nothing is hidden."""
+    settings = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert run(library, FIRST, **settings) == "GPU-stub"
+
+
+@pytest.mark.parametrize("visible", ["", "1", "-1", "1,0", "GPU-other", "NoDevFiles"])
+def test_where_cuda_sees_no_card_the_sentence_says_which_there_are(library, visible):
+    """CUDA stops at the first entry that it does not know."""
+    assert run(library, FIRST, CUDA_VISIBLE_DEVICES=visible) == (
+        f"CUDA_VISIBLE_DEVICES is {visible!r}, which begins with no card; "
+        "allowed: a number below 1, or one of GPU-stub."
+    )
+
+
+def test_a_slice_of_a_divided_card_must_be_named(library):
+    """Which slice CUDA takes on its own is its own affair."""
+    assert run(library, FIRST, CUDA_VISIBLE_DEVICES="MIG-stub", STUB_MIG="1") == "MIG-stub"
+    divided = "GPU-stub is divided; allowed: the name of a slice, MIG-..., as CUDA_VISIBLE_DEVICES."
+    assert run(library, FIRST, STUB_MIG="1") == divided
+    assert run(library, FIRST, CUDA_VISIBLE_DEVICES="MIG-stub") == (
+        "No GPU can be found for CUDA_VISIBLE_DEVICES=MIG-stub: NVML: Not Found."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cards", "why"),
+    [("0", "The NVIDIA driver lists no card."), ("driver", "No GPU can be found: NVML: Driver Not Loaded.")],
+)
+def test_without_a_card_there_is_no_first_one(library, cards, why):
+    """The sentence tells a missing driver from a missing card."""
+    assert run(library, FIRST, STUB_CARDS=cards) == why

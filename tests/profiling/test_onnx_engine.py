@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto
 
 from advisor.errors import InputError, MeasurementError
+from advisor.profiling.engines import OutOfMemory
 from advisor.profiling.engines.onnx import OnnxModel
 from advisor.profiling.example_models import MlpDimensions, build_mlp
 
@@ -169,3 +170,29 @@ def test_a_closed_replica_answers_no_call(tiny_model):
     engine.close()
     with pytest.raises(MeasurementError, match="closed"):
         engine.call(item)
+
+
+def test_a_batch_without_room_is_told_from_other_failures(tmp_path):
+    """The output has as many numbers as the sixth power of the batch size: at 256 there is no room for it anywhere."""
+    nodes = [
+        onnx.helper.make_node("Size", ["x"], ["size"]),
+        onnx.helper.make_node("Reshape", ["size", "one"], ["sizes"]),
+        onnx.helper.make_node("Pow", ["sizes", "six"], ["shape"]),
+        onnx.helper.make_node("ConstantOfShape", ["shape"], ["y"]),
+    ]
+    path = save(
+        tmp_path / "steep.onnx",
+        nodes,
+        [("x", TensorProto.FLOAT, ["batch", 1])],
+        [("y", TensorProto.FLOAT, ["numbers"])],
+        [onnx.numpy_helper.from_array(np.array([number]), name) for name, number in (("one", 1), ("six", 6))],
+    )
+    engine = OnnxModel(path).open(1, concurrency=1)
+    rng = np.random.default_rng(0)
+    assert engine.call(engine.prepare(4, rng)) is None
+    with pytest.raises(OutOfMemory, match=r"node ConstantOfShape: Failed to allocate memory") as caught:
+        engine.call(engine.prepare(256, rng))
+    assert is_one_sentence(str(caught.value))
+    with pytest.raises(MeasurementError, match="fails on inputs") as caught:
+        engine.call({"x": np.ones((1, 2, 3), np.float32)})
+    assert not isinstance(caught.value, OutOfMemory)

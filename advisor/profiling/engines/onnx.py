@@ -1,9 +1,9 @@
-"""ONNX Runtime on the CPU."""
+"""ONNX Runtime, on the CPU or through another of its execution providers."""
 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,19 @@ import onnxruntime
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from advisor.domain.profile import ModelInfo, RuntimeInfo
+from advisor.domain.profile import Fact, ModelInfo, RuntimeInfo
 from advisor.errors import InputError, MeasurementError
+from advisor.profiling.engines import Memory, OutOfMemory, Placement
+from advisor.profiling.engines.onnx_providers import (
+    PROVIDERS,
+    RECORD_NODES,
+    Provider,
+    ProviderName,
+    check_session,
+    provider_facts,
+    speed_options,
+    start,
+)
 from advisor.profiling.inputs import Feeds, InputOptions, InputPlan
 from advisor.profiling.shape_search import find_inputs
 from advisor.profiling.shapes import draft_inputs
@@ -25,6 +36,8 @@ _ORT_ERRORS: tuple[type[Exception], ...] = (
     *(error for error in vars(ort_errors).values() if isinstance(error, type) and issubclass(error, Exception)),
 )
 _LOG_NOTHING = 4
+_NO_ROOM = re.compile(r"failed to allocate memory|out of memory|alloc_failed|bad_?alloc", re.IGNORECASE)
+"""How ONNX Runtime's allocator, CUDA, its libraries and C++ say that memory does not suffice."""
 _HASH_CHUNK_BYTES = 1 << 20
 _INT8_NODES = ("QLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul")
 _FLOAT_PRECISIONS: dict[int, str] = {
@@ -46,22 +59,34 @@ class OnnxModel:
         Name that a scenario asks for; the file name without its ending by default.
     options
         Choices about synthetic inputs.
+    provider
+        Execution provider that runs the model; a GPU is the first one that CUDA sees.
 
     Raises
     ------
     InputError
         When the file is missing, is no ONNX model, or an input cannot be synthesized.
     MeasurementError
-        When the model does not run on the synthetic inputs.
+        When the provider cannot be used, or the model does not run on the synthetic inputs.
     """
 
-    def __init__(self, path: Path, *, name: str | None = None, options: InputOptions | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        name: str | None = None,
+        options: InputOptions | None = None,
+        provider: ProviderName = "cpu",
+    ) -> None:
         self._path = path
         model = _read(path)
         files = [path, *_external_files(model, path)]
         self._name = name or path.stem
         drafts = draft_inputs(model.graph, options or InputOptions())
-        session = self._session(1, spinning=False)
+        self._started = start(provider)
+        # TensorRT builds an engine for each shape tried, which takes up to minutes; CUDA answers at once.
+        prober = PROVIDERS["cuda"] if provider == "tensorrt" else self._started.provider
+        session = self._session(1, spinning=False, provider=prober)
         found = find_inputs(drafts, lambda item: _answer(session, self._name, item))
         self._inputs, self._notes = found.plan, found.notes
         self._model = ModelInfo(
@@ -95,25 +120,42 @@ class OnnxModel:
         """The model, with the shapes chosen for its inputs."""
         return self._model
 
+    @property
+    def placement(self) -> Placement:
+        """Where the execution provider computes."""
+        return self._started.placement
+
+    @property
+    def memory(self) -> Memory:
+        """Memory of the card, or of this process."""
+        return self._started.memory
+
+    def facts(self) -> Mapping[str, Fact]:
+        """Say which execution providers the installed package has."""
+        return provider_facts(self._started)
+
     def open(self, threads: int, *, concurrency: int) -> "OnnxEngine":
         """Open one session with `threads` threads; see `EngineFactory.open`."""
-        spinning = may_spin(threads, concurrency)
-        session = self._session(threads, spinning=spinning)
+        provider = self._started.provider
+        # The threads of other providers are their own; those of the session would spin beside them.
+        spinning = provider == PROVIDERS["cpu"] and may_spin(threads, concurrency)
+        session = self._session(threads, spinning=spinning, provider=provider)
         runtime = RuntimeInfo(
             name="onnxruntime",
             version=str(onnxruntime.__version__),
             options={
-                "provider": "CPUExecutionProvider",
+                "provider": provider.title,
                 "execution_mode": "sequential",
                 "inter_op_threads": 1,
                 "graph_optimization": "all",
                 "allow_spinning": spinning,
+                **speed_options(session, provider),
             },
         )
         return OnnxEngine(session, self._model, runtime, self._inputs)
 
-    def _session(self, threads: int, *, spinning: bool) -> onnxruntime.InferenceSession:
-        """Load the model into a session of its own."""
+    def _session(self, threads: int, *, spinning: bool, provider: Provider) -> onnxruntime.InferenceSession:
+        """Load the model into a session of its own, which runs on the provider or is refused."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -121,10 +163,17 @@ class OnnxModel:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = _LOG_NOTHING
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+        if provider.helpers:
+            options.add_session_config_entry(RECORD_NODES, "1")
         try:
-            return onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
+            # The fallback would print what went wrong and run on another provider.
+            session = onnxruntime.InferenceSession(
+                self._path, options, providers=provider.ranked(threads), enable_fallback=False
+            )
         except _ORT_ERRORS as error:
             raise MeasurementError(f"{self.source}: ONNX Runtime cannot load it: {_reason(error)}.") from error
+        check_session(session, provider, source=self.source, trouble=self._started.trouble)
+        return session
 
 
 class OnnxEngine:
@@ -149,7 +198,7 @@ class OnnxEngine:
         return self._inputs.feeds(batch_size, rng)
 
     def call(self, item: Feeds) -> None:
-        """Run the model once; see `Engine.call`."""
+        """Run the model once, on a GPU with the copies to and from it; see `Engine.call`."""
         self.answer(item)
 
     def join(self, items: Sequence[Feeds]) -> Feeds:
@@ -173,7 +222,8 @@ def _answer(session: onnxruntime.InferenceSession, name: str, item: Feeds) -> li
         outputs: list[object] = session.run(None, item)
     except _ORT_ERRORS as error:
         shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in item.items())
-        raise MeasurementError(f"{name}: the model fails on inputs {shapes}: {_reason(error)}.") from error
+        kind = OutOfMemory if _NO_ROOM.search(str(error)) else MeasurementError
+        raise kind(f"{name}: the model fails on inputs {shapes}: {_reason(error)}.") from error
     return outputs
 
 
@@ -269,19 +319,30 @@ def _precision(graph: onnx.GraphProto) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """ONNX Runtime's message without its code, source places and paths, at most 200 characters.
+    """ONNX Runtime's message without its code, source places, paths and host name, at most 200 characters.
 
     Examples
     --------
     >>> _reason(RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid rank for input: x."))
     'Invalid rank for input: x'
+    >>> place = "/src/cuda_call.cc:129 std::conditional_t<THRW> onnxruntime::CudaCall(ERRTYPE, const char*) "
+    >>> _reason(RuntimeError(f"{place}CUDA failure 2: out of memory ; GPU=0 ; hostname=a ; file=b ; line=1 ; expr=c"))
+    'CUDA failure 2: out of memory'
     """
     text = " ".join(str(error).split()) or type(error).__name__
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"^Load model from .+? failed:\s*", "", text)
     node = re.search(r"running (\w+) node", text)
     if node and "Status Message: " in text:
-        message = re.sub(r"^\S+:\d+ .*?(\) |was false\. )", "", text.split("Status Message: ", 1)[1])
-        text = f"node {node.group(1)}: {message.rsplit('was false. ', 1)[-1]}"
+        text = f"node {node.group(1)}: {_without_places(text.split('Status Message: ', 1)[1])}"
+    else:
+        text = _without_places(text)
+    text = re.sub(r" ?; GPU=\d+ ; hostname=.*$", "", text)
     text = text.rstrip(". ").replace(". ", "; ")
     return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _without_places(message: str) -> str:
+    """A message without the source files, functions and conditions that it begins with."""
+    message = re.sub(r"^(\S+\.(cc|cpp|cu|cuh|h):\d+ .*?(\) |was false\. ))+", "", message)
+    return message.rsplit("was false. ", 1)[-1]
