@@ -5,7 +5,6 @@ nothing becomes a denormal number, so the timing is that of a trained model of t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,18 @@ import numpy.typing as npt
 import onnx
 
 from advisor.errors import InputError
+from advisor.profiling.example_dimensions import (
+    BERT_BASE,
+    MINILM_L6,
+    MLP,
+    RESIDUAL_SCALE,
+    RESNET50,
+    TABLE_DEVIATION,
+    WEIGHT_SEED,
+    EncoderDimensions,
+    MlpDimensions,
+    ResNetDimensions,
+)
 from advisor.profiling.example_quantized import save_with_quantized_convolutions, save_with_quantized_products
 from advisor.profiling.inputs import InputOptions
 from advisor.profiling.shapes import plan_inputs
@@ -21,91 +32,9 @@ from advisor.profiling.shapes import plan_inputs
 PRECISIONS = ("fp32", "int8")
 _OPSET = 17
 _IR_VERSION = 8
-_SEED = 20240601
 _CALIBRATION_ITEMS = 8
 """Images that set the range of activations. Their maximum over so many normal numbers hardly grows with more: an
 assumption that holds for random inputs only."""
-_RESIDUAL_SCALE = 0.25
-"""Scale of the last layer of a residual branch: sixteen branches add up without growing."""
-
-
-@dataclass(frozen=True, slots=True)
-class MlpDimensions:
-    """A classifier of fully connected layers with ReLU between them."""
-
-    widths: tuple[int, ...] = (784, 128, 64, 10)
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights.
-
-        Examples
-        --------
-        >>> MlpDimensions().parameters
-        109386
-        """
-        return sum(rows * columns + columns for rows, columns in zip(self.widths, self.widths[1:], strict=False))
-
-
-@dataclass(frozen=True, slots=True)
-class ResNetDimensions:
-    """ResNet v1.5 of bottleneck blocks, batch norm folded into the convolutions; ResNet-50 by default."""
-
-    blocks: tuple[int, ...] = (3, 4, 6, 3)
-    width: int = 64
-    classes: int = 1000
-    image_side: int = 224
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights; batch norm adds one bias per channel instead of two numbers.
-
-        Examples
-        --------
-        >>> ResNetDimensions().parameters
-        25530472
-        """
-        total, channels = 3 * 49 * self.width + self.width, self.width
-        for stage, count in enumerate(self.blocks):
-            inner, outer = self.width << stage, 4 * self.width << stage
-            total += channels * outer + outer  # the projection of the first block's shortcut
-            for _ in range(count):
-                total += channels * inner + inner + 9 * inner * inner + inner + inner * outer + outer
-                channels = outer
-        return total + channels * self.classes + self.classes
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderDimensions:
-    """A BERT encoder without pooler or head; BERT-base by default."""
-
-    layers: int = 12
-    hidden: int = 768
-    heads: int = 12
-    intermediate: int = 3072
-    vocabulary: int = 30522
-    positions: int = 512
-    segments: int = 2
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights.
-
-        Examples
-        --------
-        >>> EncoderDimensions().parameters, MINILM_L6.parameters
-        (108891648, 22565376)
-        """
-        embeddings = (self.vocabulary + self.positions + self.segments + 2) * self.hidden
-        attention = 4 * (self.hidden * self.hidden + self.hidden)
-        feed_forward = 2 * self.hidden * self.intermediate + self.intermediate + self.hidden
-        return embeddings + self.layers * (attention + feed_forward + 4 * self.hidden)
-
-
-MLP = MlpDimensions()
-RESNET50 = ResNetDimensions()
-BERT_BASE = EncoderDimensions()
-MINILM_L6 = EncoderDimensions(layers=6, hidden=384, heads=12, intermediate=1536)
 
 
 def build_example_model(name: str, path: Path, *, precision: str = "fp32") -> None:
@@ -141,7 +70,7 @@ def build_example_model(name: str, path: Path, *, precision: str = "fp32") -> No
 def save_quantized(model: onnx.ModelProto, path: Path) -> None:
     """Write a model of this module in int8, calibrated with synthetic inputs where it has convolutions."""
     if any(node.op_type == "Conv" for node in model.graph.node):
-        plan, rng = plan_inputs(model.graph, InputOptions()), np.random.default_rng(_SEED)
+        plan, rng = plan_inputs(model.graph, InputOptions()), np.random.default_rng(WEIGHT_SEED)
         feeds = [plan.feeds(1, rng) for _ in range(_CALIBRATION_ITEMS)]
         save_with_quantized_convolutions(model, path, feeds)
     else:
@@ -213,7 +142,7 @@ class GraphBuilder:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._rng = np.random.default_rng(_SEED)
+        self._rng = np.random.default_rng(WEIGHT_SEED)
         self._nodes: list[onnx.NodeProto] = []
         self._tensors: list[onnx.TensorProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -243,7 +172,7 @@ class GraphBuilder:
     def dense(self, value: str, rows: int, columns: int, *, gain: float = 1.0) -> str:
         """Multiply by a matrix and add a bias; the result has `gain` times the variance of the input."""
         product = self.add("MatMul", value, self.weight((rows, columns), (gain / rows) ** 0.5))
-        return self.add("Add", product, self.weight((columns,), 0.02))
+        return self.add("Add", product, self.weight((columns,), TABLE_DEVIATION))
 
     def convolution(
         self, value: str, channels: int, filters: int, *, side: int, stride: int = 1, scale: float = 1.0
@@ -255,7 +184,7 @@ class GraphBuilder:
             "Conv",
             value,
             weight,
-            self.weight((filters,), 0.02),
+            self.weight((filters,), TABLE_DEVIATION),
             kernel_shape=[side, side],
             strides=[stride, stride],
             pads=[side // 2] * 4,
@@ -280,7 +209,7 @@ def _bottleneck(graph: GraphBuilder, value: str, channels: int, inner: int, oute
     """1×1, 3×3 with the stride, 1×1, and a shortcut that is projected where shapes differ."""
     branch = graph.add("Relu", graph.convolution(value, channels, inner, side=1))
     branch = graph.add("Relu", graph.convolution(branch, inner, inner, side=3, stride=stride))
-    branch = graph.convolution(branch, inner, outer, side=1, scale=_RESIDUAL_SCALE)
+    branch = graph.convolution(branch, inner, outer, side=1, scale=RESIDUAL_SCALE)
     if channels != outer:
         value = graph.convolution(value, channels, outer, side=1, stride=stride, scale=0.5**0.5)
     return graph.add("Relu", graph.add("Add", branch, value))
@@ -291,11 +220,11 @@ def _embeddings(graph: GraphBuilder, dims: EncoderDimensions, ids: str, segments
 
     Positions are a slice of their table: a Gather by Range trips a fusion of ONNX Runtime 1.32.
     """
-    words = graph.add("Gather", graph.weight((dims.vocabulary, dims.hidden), 0.02), ids)
+    words = graph.add("Gather", graph.weight((dims.vocabulary, dims.hidden), TABLE_DEVIATION), ids)
     length = graph.add("Slice", graph.add("Shape", ids), graph.constant([1]), graph.constant([2]))
-    table = graph.weight((dims.positions, dims.hidden), 0.02)
+    table = graph.weight((dims.positions, dims.hidden), TABLE_DEVIATION)
     positions = graph.add("Slice", table, graph.constant([0]), length, graph.constant([0]))
-    kinds = graph.add("Gather", graph.weight((dims.segments, dims.hidden), 0.02), segments)
+    kinds = graph.add("Gather", graph.weight((dims.segments, dims.hidden), TABLE_DEVIATION), segments)
     value = graph.add("Add", graph.add("Add", words, kinds), positions)
     return graph.layer_norm(value, dims.hidden)
 
