@@ -305,10 +305,11 @@ def _on_machine(machine: MachineType, options: list[Served | Missed]) -> Candida
 
 def _replicas(machine: MachineType, curve: ServiceCurve) -> int:
     if machine.kind == "gpu":
-        # A share of a GPU gets here only with a profile of that very type.
-        count = max(1, int(machine.gpu_count))
-        fits_gpu = machine.gpu_memory_gib is None or curve.memory_gib <= machine.gpu_memory_gib
-        return count if fits_gpu else 0
+        # A share of a GPU gets here only with a profile of that very type. Replicas that shared a GPU as they were
+        # measured share each GPU of the machine; a source that does not say how many had one.
+        per_gpu = max(1, curve.replicas_measured)
+        fits_gpu = machine.gpu_memory_gib is None or per_gpu * curve.memory_gib <= machine.gpu_memory_gib
+        return per_gpu * max(1, int(machine.gpu_count)) if fits_gpu else 0
     count = int((machine.vcpus or 0) // curve.threads)
     if curve.memory_gib > 0 and machine.memory_gib is not None:
         count = min(count, int(machine.memory_gib // curve.memory_gib))

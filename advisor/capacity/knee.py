@@ -154,6 +154,7 @@ def _fills_cpus(profile: Profile, threads: int | None, replicas: int) -> bool:
     cpu = profile.device.cpu
     return (
         profile.device.kind == "cpu"
+        and not profile.model.is_address
         and cpu is not None
         and threads is not None
         and threads * replicas >= cpu.logical_cpus

@@ -1,15 +1,17 @@
-"""Options about power, and the instruments that a measurement on the CPU reads."""
+"""Options about power, and the instruments that a measurement reads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from advisor.catalog import load_catalog
 from advisor.domain.profile import Device
 from advisor.errors import InputError
+from advisor.profiling.engines import Placement
 from advisor.profiling.environment import usable_cpus
+from advisor.profiling.gpu import Gpu
 from advisor.profiling.instruments import Instruments
 from advisor.profiling.power import (
     TDP_ERROR_FRAC,
@@ -28,12 +30,27 @@ IdleWatts = Annotated[float | None, typer.Option(help="power with nothing to do,
 
 
 @contextmanager
-def open_instruments(device: Device, given: tuple[AssumedPower, ...]) -> Iterator[Instruments]:
-    """Open the best power meter at hand for a model that runs on the CPU, and close it in the end."""
-    assumed = (*given, *table_watts(device))
-    meter = choose_meter((), kind="cpu", assumed=assumed, cpus=usable_cpus())
+def open_instruments(
+    device: Device, placement: Placement, cards: Sequence[Gpu], given: tuple[AssumedPower, ...]
+) -> Iterator[Instruments]:
+    """Open the best power meter at hand for what answers the calls, and close it in the end.
+
+    Parameters
+    ----------
+    device
+        Hardware that answers.
+    placement
+        Where it is. The meters of this machine tell nothing about another one, for which only given watts count.
+    cards
+        GPUs that answer; they are read, and not closed.
+    given
+        Watts that the user gave.
+    """
+    kind: Literal["cpu", "gpu"] = "gpu" if cards or not placement.local else "cpu"
+    assumed = (*given, *(table_watts(device) if kind == "cpu" else ()))
+    meter = choose_meter(cards, kind=kind, assumed=assumed, cpus=usable_cpus())
     try:
-        yield Instruments(meter)
+        yield Instruments(meter, tuple(cards))
     finally:
         if not isinstance(meter, NoMeter):
             meter.close()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
@@ -11,12 +11,15 @@ from rich.console import Console
 from scipy.stats import binom
 
 from advisor.cli.duration import parse_duration
+from advisor.cli.engine_options import BatchAt, Body, Header, Timeout, target_options
+from advisor.cli.hardware import observe_hardware, open_cards
 from advisor.cli.printing import print_table
 from advisor.domain.measurement import Checked, LoadRun
 from advisor.domain.profile import Profile
 from advisor.errors import InputError
-from advisor.profiling.engines.onnx import OnnxModel
-from advisor.profiling.environment import observe_device, usable_cpus
+from advisor.profiling.engines import EngineFactory, Placement
+from advisor.profiling.engines.targets import open_target, provider_word
+from advisor.profiling.environment import usable_cpus
 from advisor.profiling.inputs import BATCH, Dimension, InputOptions, read_samples
 from advisor.profiling.verification import verify
 from advisor.profiling.verification_plan import VerificationPlan, plan_verification, refuse_other_machine
@@ -25,8 +28,9 @@ from advisor.units import ms_to_s, s_to_ms
 
 ProfileFile = Annotated[Path, typer.Argument(help="profile to check, measured on this machine", metavar="PROFILE.json")]
 Rates = Annotated[str, typer.Option(help="loads, as fractions of the saturated throughput, separated by commas")]
-ModelFile = Annotated[
-    Path | None, typer.Option("--model", help="ONNX file; default: the profile's, beside it or in the current folder")
+Model = Annotated[
+    str | None,
+    typer.Option(help="file, module:factory or address; default: the profile's, a file beside it or in this folder"),
 ]
 Inputs = Annotated[Path | None, typer.Option(help="samples that the profile was measured with (.npz)")]
 Duration = Annotated[str, typer.Option(help="time of each run that counts, such as 30s; more for low rates")]
@@ -54,8 +58,12 @@ def verify_profile(
     profile: ProfileFile,
     *,
     rates: Rates = DEFAULT_RATES,
-    model: ModelFile = None,
+    model: Model = None,
     inputs: Inputs = None,
+    body: Body = None,
+    batch_at: BatchAt = None,
+    header: Header = None,
+    timeout: Timeout = None,
     duration: Duration = "30s",
     threads: Threads = None,
     replicas: Replicas = None,
@@ -90,17 +98,24 @@ def verify_profile(
         seed=next_seed(found) if seed is None else seed,
         anyway=anyway,
     )
-    if not anyway:
-        refuse_other_machine(found, observe_device().cpu)
-    onnx_model = OnnxModel(
-        profiled_file(found, model, beside=profile.parent),
+    subject = open_target(
+        profiled_target(found, model, beside=profile.parent),
         name=found.model.name,
-        options=profiled_inputs(found, inputs),
+        options=target_options(
+            profiled_inputs(found, inputs),
+            **profiled_settings(found),
+            body=body,
+            batch_at=batch_at,
+            header=header,
+            timeout=timeout,
+        ),
     )
-    refuse_other_model(found, onnx_model)
+    refuse_other_model(found, subject)
+    if not anyway:
+        _refuse_other_hardware(found, subject.placement)
     _announce(plan, console)
     if not dry_run:
-        runs, stopped = _carry_out(onnx_model, plan, found, target=target, console=console, quiet=quiet)
+        runs, stopped = _carry_out(subject, plan, found, target=target, console=console, quiet=quiet)
         _show(runs, as_json=as_json)
         if stopped:
             raise typer.Exit(130)
@@ -109,7 +124,7 @@ def verify_profile(
 
 
 def _carry_out(
-    model: OnnxModel, plan: VerificationPlan, profile: Profile, *, target: Path, console: Console, quiet: bool
+    model: EngineFactory, plan: VerificationPlan, profile: Profile, *, target: Path, console: Console, quiet: bool
 ) -> tuple[list[LoadRun], bool]:
     """Make the runs and keep each as soon as it is over; the runs, and whether somebody stopped them."""
     runs: list[LoadRun] = []
@@ -176,24 +191,37 @@ def parse_loads(text: str) -> tuple[float, ...]:
     return loads
 
 
-def profiled_file(profile: Profile, path: Path | None, *, beside: Path) -> Path:
-    """Model file of a profile: the one given, else the one it names, beside the profile or in the current folder.
+def profiled_target(profile: Profile, given: str | None, *, beside: Path) -> str:
+    """What a profile was taken of: what is given, else its callable or address, else its file beside it or here.
 
     Raises
     ------
     InputError
         When there is none.
     """
-    if path is not None:
-        return path
+    if given is not None or profile.model.target is not None:
+        return given or profile.model.target or ""
     name = profile.model.file
     if name is None:
-        raise InputError("--model", None, "the ONNX file, since the profile names none")
+        raise InputError("--model", None, "the file, callable or address, since the profile names none")
     places = [folder / name for folder in (beside, Path())]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
         raise InputError("--model", None, f"the path of {name}, which is neither beside the profile nor here")
-    return found
+    return str(found)
+
+
+def profiled_settings(profile: Profile) -> dict[str, Any]:
+    """Settings of the engine that a profile was taken with, as `target_options` takes them."""
+    options = profile.runtime.options
+    provider, device, autocast = (options.get(name) for name in ("provider", "device", "autocast"))
+    return {
+        "provider": None if provider is None else provider_word(str(provider)),
+        "device": None if device is None else str(device),
+        "autocast": None if autocast is None else str(autocast),
+        "compiled": bool(options.get("compile")),
+        "tf32": bool(options.get("tf32")),
+    }
 
 
 def profiled_inputs(profile: Profile, samples: Path | None) -> InputOptions:
@@ -207,14 +235,17 @@ def profiled_inputs(profile: Profile, samples: Path | None) -> InputOptions:
     specs = profile.model.inputs
     if samples is None and any(spec.fill.startswith("samples") for spec in specs):
         raise InputError("--inputs", None, "the samples that the profile was measured with")
+    # What the model itself or the body of a request makes has no shape to choose.
     shapes: dict[str, tuple[Dimension, ...]] = {
-        spec.name: tuple(BATCH if dim == BATCH else int(dim) for dim in spec.shape) for spec in specs
+        spec.name: tuple(BATCH if dim == BATCH else int(dim) for dim in spec.shape)
+        for spec in specs
+        if spec.dtype != "json" and not spec.fill.startswith("made by")
     }
     return InputOptions(shapes=shapes, samples={} if samples is None else read_samples(samples))
 
 
-def refuse_other_model(profile: Profile, model: OnnxModel) -> None:
-    """Refuse a model file with other bytes than the profiled one.
+def refuse_other_model(profile: Profile, model: EngineFactory) -> None:
+    """Refuse a model file, source or request with other bytes than the profiled one.
 
     Raises
     ------
@@ -224,7 +255,17 @@ def refuse_other_model(profile: Profile, model: OnnxModel) -> None:
     if profile.model.sha256 is None:
         raise InputError("profile", "without a hash of its model", "a profile that advisor profile has written")
     if model.model.sha256 != profile.model.sha256:
-        raise InputError("--model", model.source, f"the file that was profiled, with sha256 {profile.model.sha256}")
+        what = "request" if profile.model.is_address else "file"
+        raise InputError("--model", model.source, f"the {what} that was profiled, with sha256 {profile.model.sha256}")
+
+
+def _refuse_other_hardware(profile: Profile, placement: Placement) -> None:
+    """Refuse another machine; that behind an address of elsewhere cannot be seen, and is taken to be the same."""
+    if placement.local:
+        told = placement.kind == "endpoint" and profile.device.cpu is None
+        on = (profile.device.gpu_id or profile.device.name) if told else None
+        with open_cards(placement) as cards:
+            refuse_other_machine(profile, observe_hardware(placement, cards, on=on, machine_type=None))
 
 
 def run_sentence(run: LoadRun) -> str:

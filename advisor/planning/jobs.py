@@ -131,17 +131,23 @@ def _node_speed(option: NodeOption, profile: Profile) -> tuple[float, list[str],
     curves = service_curves(profile)
     if curves:
         slow = [curve.at_slow_end() for curve in curves]
-        rates = [max((b + 1) / float(time) for b, time in enumerate(curve.batch_time_s)) for curve in slow]
+        on_gpu = profile.device.kind == "gpu"
+        # Replicas that shared a GPU as they were measured share each GPU of a node.
+        shared = [max(1, curve.replicas_measured) if on_gpu else 1 for curve in slow]
+        rates = [
+            copies * max((b + 1) / float(time) for b, time in enumerate(curve.batch_time_s))
+            for copies, curve in zip(shared, slow, strict=True)
+        ]
         best = max(range(len(slow)), key=lambda index: rates[index] / max(1, slow[index].threads))
         curve = slow[best]
         unit = (
             "one GPU"
-            if not curve.threads
+            if on_gpu or not curve.threads
             else "one CPU thread"
             if curve.threads == 1
             else f"{curve.threads} CPU threads"
         )
-        extrapolated = curve.threads > 0 and option.replicas > 2 * curve.replicas_measured
+        extrapolated = not on_gpu and curve.threads > 0 and option.replicas > 2 * curve.replicas_measured
         assumptions = [
             *curve.assumptions,
             f"each of the {option.replicas} replicas on a node has {unit} of its own",

@@ -136,7 +136,8 @@ def read_anchor(
         in_order_s = window.service_s[np.argsort(window.starts_ns)]
         pieces = np.array_split(in_order_s, min(_PIECES, in_order_s.size))
         ratios += [float(piece.mean() / plan.model.curve.batch_time_s[size - 1]) for piece in pieces]
-        reasons += reasons_to_reject(find_stalls(in_order_s), surroundings(window.before, window.after))
+        seen = _of_others(surroundings(window.before, window.after), plan)
+        reasons += reasons_to_reject(find_stalls(in_order_s), seen)
     known_frac = mean_ci95_frac(ratios)
     ratio = SpeedRatio(float(np.mean(ratios)), UNREPEATED_ERROR_FRAC if known_frac is None else known_frac)
     return AnchorReading(ratio, tuple(dict.fromkeys(reasons)))
@@ -170,8 +171,13 @@ def run_load(
         batch_sizes=served.batch_sizes,
         service_s=served.service_ns / _NS_PER_S,
         duration_s=float(served.done_ns.max() - due_ns[0]) / _NS_PER_S,
-        around=surroundings(before, after),
+        around=_of_others(surroundings(before, after), plan),
     )
+
+
+def _of_others(seen: Surroundings, plan: VerificationPlan) -> Surroundings:
+    """Surroundings without what a server on this machine does to its CPUs."""
+    return seen.model_copy(update={"other_cpus": None, "run_delay_frac": None}) if plan.asks_address else seen
 
 
 def compare(

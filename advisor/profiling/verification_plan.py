@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advisor.capacity.knee import Sweep, batch_sweeps
-from advisor.domain.profile import CpuIdentity, Profile, RuntimeInfo
+from advisor.capacity.knee import KNEE_FRAC, Sweep, batch_sweeps
+from advisor.domain.profile import Device, Profile, RuntimeInfo
 from advisor.errors import InputError
 from advisor.profiling.cell import Configuration, PlannedCell
 from advisor.profiling.forecast import ServiceModel, service_model
@@ -54,6 +54,8 @@ class VerificationPlan:
         Sentences about what was chosen and what the profile lacks.
     runtime
         What ran the model when it was profiled; None: whatever runs it now will do.
+    asks_address
+        Whether a server is asked, which may be on this machine: what it does to the CPUs disturbs nothing.
     """
 
     setup: ServerSetup
@@ -65,6 +67,7 @@ class VerificationPlan:
     cpus: int
     notes: tuple[str, ...]
     runtime: RuntimeInfo | None = None
+    asks_address: bool = False
 
     @property
     def leaves_a_cpu_free(self) -> bool:
@@ -143,9 +146,8 @@ def plan_verification(
     InputError
         When the profile cannot be checked here, or a number is not allowed.
     """
-    if profile.evidence.kind != "measured" or profile.device.kind != "cpu":
-        found = f"{profile.evidence.kind}, on a {profile.device.kind.upper()}"
-        raise InputError("profile", found, "a profile measured on the CPU of this machine")
+    if profile.evidence.kind != "measured":
+        raise InputError("profile", profile.evidence.kind, "a profile that advisor profile measured")
     if not loads or min(loads) <= 0:
         raise InputError("loads", list(loads), "one or more numbers above 0")
     sweep, notes = _choose(profile, threads, replicas, cpus)
@@ -168,27 +170,29 @@ def plan_verification(
         cpus=cpus,
         notes=(*notes, *model.notes, *_vagueness(model, largest)),
         runtime=None if anyway else profile.runtime,
+        asks_address=profile.model.is_address,
     )
 
 
-def refuse_other_machine(profile: Profile, cpu: CpuIdentity | None) -> None:
-    """Refuse a machine that is not of the kind that was profiled: its service times are others.
+def refuse_other_machine(profile: Profile, device: Device) -> None:
+    """Refuse hardware that is not of the kind that was profiled: its service times are others.
 
     Raises
     ------
     InputError
-        When the CPU differs, or the number of CPUs that can be used.
+        When the GPU or the CPU differs, or the number of CPUs that can be used.
     """
-    there, here = _identity(profile.device.cpu), _identity(cpu)
+    there, here = _identity(profile.device), _identity(device)
     if there != here:
         raise InputError("this machine", here, f"the one that was profiled, {there}; --anyway checks all the same")
 
 
-def _identity(cpu: CpuIdentity | None) -> str:
+def _identity(device: Device) -> str:
+    cpu = device.cpu
     if cpu is None:
-        return "a CPU that was not identified"
+        return device.gpu_id or device.name
     kind = f"{cpu.vendor} family {cpu.family} model {cpu.model} stepping {cpu.stepping}"
-    return f"{kind}, {cpu.logical_cpus} CPUs usable"
+    return f"{f'{device.gpu_id} with ' if device.gpu_id else ''}{kind}, {cpu.logical_cpus} CPUs usable"
 
 
 def _choose(profile: Profile, threads: int | None, replicas: int | None, cpus: int) -> tuple[Sweep, list[str]]:
@@ -199,6 +203,11 @@ def _choose(profile: Profile, threads: int | None, replicas: int | None, cpus: i
         listed = ", ".join(f"{sweep.concurrency} × {sweep.threads}" for sweep in known) or "none"
         asked = f"{replicas or 'any number'} × {threads or 'any number'}"
         raise InputError("replicas × threads", asked, f"what the profile measured: {listed}")
+    if profile.model.is_address:
+        return _choose_callers(fitting)
+    if profile.device.kind == "gpu":
+        best = max(fitting, key=lambda sweep: sweep.best_rps)
+        return best, [f"Replicas {best.concurrency}: those of the profile with the most throughput on the GPU."]
     free = [
         sweep
         for sweep in fitting
@@ -214,6 +223,18 @@ def _choose(profile: Profile, threads: int | None, replicas: int | None, cpus: i
     return best, [
         f"Replicas {name}, which leave a CPU to the load generator; plans use replicas on all {cpus} CPUs, of which "
         "this run says nothing."
+    ]
+
+
+def _choose_callers(known: list[Sweep]) -> tuple[Sweep, list[str]]:
+    """Callers of an address: as few as reach 95 % of the best throughput, since more of them only wait in its queue."""
+    best_rps = max(sweep.best_rps for sweep in known)
+    fewest = min(
+        (sweep for sweep in known if sweep.best_rps >= KNEE_FRAC * best_rps), key=lambda sweep: sweep.concurrency or 1
+    )
+    return fewest, [
+        f"At most {fewest.concurrency} requests are with the server at a time, the fewest that reach 95 % of its best "
+        "throughput; the others wait here in one queue, as behind a router."
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.capacity.knee import KNEE_FRAC, Sweep, doubling_gain_frac
 from advisor.domain.measurement import Anchor, LoadRun
-from advisor.domain.profile import Profile
+from advisor.domain.profile import Cell, Profile
 from advisor.reports.sentences import milliseconds
 
 
@@ -52,6 +52,22 @@ def sweep_sentence(sweep: Sweep) -> str:
         else f"the last doubling, to {what} {last.size}, still gained {gain_frac:.0%}"
     )
     return f"{where}: at least {items_per_s(sweep.best_rps)}, a floor and no capacity: {why}."
+
+
+def streaming_sentence(cell: Cell) -> str | None:
+    """When the tokens of streamed answers came; None where answers come whole."""
+    streaming = cell.streaming
+    if streaming is None:
+        return None
+    first, inter = streaming.first_token, streaming.inter_token
+    callers = f"{cell.concurrency} caller{'' if cell.concurrency == 1 else 's'}"
+    between = (
+        "" if inter is None else (f", then one every {milliseconds(inter.p50_s)} (p95 {milliseconds(inter.p95_s)})")
+    )
+    return (
+        f"{callers}: first token after {milliseconds(first.p50_s)} (median; p95 {milliseconds(first.p95_s)}){between}; "
+        f"{streaming.tokens_mean:.4g} tokens per answer."
+    )
 
 
 def clean_runs(profile: Profile) -> tuple[LoadRun, ...]:

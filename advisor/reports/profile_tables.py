@@ -53,6 +53,7 @@ def cells_table(profile: Profile) -> pd.DataFrame:
                     "p50 (ms)": rounded_ms(cell.service_p50_s),
                     "p95 (ms)": rounded_ms(cell.service_p95_s),
                     "p99 (ms)": rounded_ms(cell.service_p99_s),
+                    **_tokens(cell),
                     "Throughput (items/s)": None if cell.throughput_rps is None else round(cell.throughput_rps, 2),
                     "Calls": cell.count,
                     "Windows": len(cell.repeats) or None,
@@ -67,6 +68,21 @@ def cells_table(profile: Profile) -> pd.DataFrame:
         ),
         always=("Batch", "Mean (ms)"),
     )
+
+
+def _tokens(cell: Cell) -> dict[str, float | None]:
+    """Times of the tokens of streamed answers."""
+    streaming = cell.streaming
+    if streaming is None:
+        return {}
+    inter = streaming.inter_token
+    return {
+        "First token p50 (ms)": rounded_ms(streaming.first_token.p50_s),
+        "First token p95 (ms)": rounded_ms(streaming.first_token.p95_s),
+        "Between tokens p50 (ms)": None if inter is None else rounded_ms(inter.p50_s),
+        "Between tokens p95 (ms)": None if inter is None else rounded_ms(inter.p95_s),
+        "Tokens per answer": round(streaming.tokens_mean, 1),
+    }
 
 
 def _counted(cell: Cell) -> str | None:

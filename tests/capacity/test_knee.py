@@ -182,6 +182,14 @@ def test_a_cpu_never_saturates_a_gpu() -> None:
     assert not sweep.saturated
 
 
+def test_callers_of_an_address_fill_no_cpus() -> None:
+    """Only the throughput tells whether a server is full, on however many CPUs it may be."""
+    profile = replicas(100.0, 200.0, logical_cpus=2)
+    model = profile.model.model_copy(update={"target": "http://127.0.0.1/predict"})
+    (sweep,) = replica_sweeps(profile.model_copy(update={"model": model}))
+    assert not sweep.saturated
+
+
 def test_cells_without_a_batch_size_are_no_sweep() -> None:
     """A published throughput at an unknown batch size says nothing about its neighbors."""
     profile = with_cells(Cell(batch_size=None, throughput_rps=100.0))

@@ -101,6 +101,20 @@ def test_throughput_only_profiles_serve_jobs():
     assert answer.items_per_s == pytest.approx(200.0)
 
 
+def test_replicas_that_shared_a_card_count_as_that_card():
+    """Two replicas of 20 ms on one card make 100 items a second, as one of 10 ms does."""
+    source = gpu_profile({1: 0.01}, profile_id="one")
+    cell = source.cells[0].model_copy(update={"threads": 1, "concurrency": 2, "service_mean_s": 0.02})
+    night = [scenario(NodeOption(name=name, profile=name, owned_count=1, replicas=1)) for name in ("one", "two")]
+    one = plan(night[0], (source,), None, today=TODAY).answers[0]
+    two = plan(
+        night[1], (source.model_copy(update={"profile_id": "two", "cells": (cell,)}),), None, today=TODAY
+    ).answers[0]
+    assert two.items_per_s == pytest.approx(one.items_per_s)
+    assert "each of the 1 replicas on a node has one GPU of its own" in two.assumptions
+    assert not two.extrapolated
+
+
 def test_wrong_profiles_are_refused(small_profiles):
     """An option that names an unknown profile, or one of another model, is refused with what is allowed."""
     night = scenario(NodeOption(name="a", profile="nowhere", owned_count=0, replicas=1))

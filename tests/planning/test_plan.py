@@ -506,3 +506,18 @@ def test_a_profile_without_the_order_of_its_calls_is_named(ask):
     assert isinstance(result, Infeasible)
     assert "none keeps the order of its calls" in result.reason
     assert any("does not keep the order of its calls" in rejection.reason for rejection in result.rejections)
+
+
+def test_replicas_that_shared_a_card_share_the_cards_of_a_machine(ask, small_profiles):
+    """Two replicas at half the speed are one card still; behind a random router they wait a little longer."""
+    cpu, gpu = small_profiles
+    shared = tuple(
+        cell.model_copy(update={"threads": 1, "concurrency": 2, "service_mean_s": 2 * cell.service_mean_s})
+        for cell in gpu.cells
+    )
+    one = ask(rate=400.0, regions=["cloud/here"])
+    two = ask((cpu, gpu.model_copy(update={"cells": shared})), rate=400.0, regions=["cloud/here"])
+    assert {line.kind for line in two.fleet} == {"gpu"}
+    assert two.fleet[0].replicas == 2 * one.fleet[0].replicas
+    each = [line.capacity_rps / line.count for line in (one.fleet[0], two.fleet[0])]
+    assert 0.8 * each[0] < each[1] <= each[0]

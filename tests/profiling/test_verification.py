@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.domain.measurement import LoadRun, Predicted, Surroundings
-from advisor.domain.profile import Cell, Profile, RuntimeInfo
+from advisor.domain.profile import Cell, Device, Profile, RuntimeInfo
 from advisor.errors import InputError, MeasurementError
 from advisor.profiling.cell import Configuration
 from advisor.profiling.forecast import Forecast, SpeedRatio
@@ -24,7 +24,7 @@ from advisor.profiling.verification_plan import (
     plan_verification,
     refuse_other_machine,
 )
-from tests.conftest import cpu_profile, gpu_profile
+from tests.conftest import cpu_profile, gpu_profile, make_cell
 
 QUIET = Surroundings(run_delay_frac=0.0, other_cpus=0.0, steal_frac=0.0)
 STEADY = AnchorReading(SpeedRatio(1.0, 0.01), ())
@@ -308,7 +308,7 @@ def test_runs_at_low_rates_last_longer_but_not_for_ever() -> None:
     [
         ({"threads": 3}, "2 × 3"),
         ({"loads": ()}, "loads"),
-        ({"profile": gpu_profile({1: 0.01})}, "GPU"),
+        ({"profile": gpu_profile({1: 0.01})}, "published"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -317,14 +317,28 @@ def test_what_cannot_be_checked_is_refused(changes: dict[str, Any], sentence: st
         planned(**changes)
 
 
+def test_an_address_is_served_with_as_few_callers_as_fill_it() -> None:
+    """A third caller that only waits in the queue of the server would be counted twice by the model."""
+    profile = sleeper_profile()
+    cells = tuple(
+        make_cell(1, mean_s, threads=1, concurrency=callers, throughput_rps=callers / mean_s)
+        for callers, mean_s in ((1, 0.010), (2, 0.010), (4, 0.0199), (8, 0.040))
+    )
+    model = profile.model.model_copy(update={"target": "http://host/predict"})
+    plan = planned(profile.model_copy(update={"cells": cells, "model": model}), replicas=None)
+    assert plan.setup.configuration.concurrency == 2
+    assert plan.asks_address
+    assert any("2 requests are with the server" in note for note in plan.notes)
+
+
 def test_another_machine_is_refused() -> None:
     """Another model of CPU, or another number of CPUs, has other service times."""
     profile = sleeper_profile()
     cpu = profile.device.cpu
     assert cpu is not None
-    refuse_other_machine(profile, cpu)
+    refuse_other_machine(profile, profile.device)
     for change in ({"model": 99}, {"logical_cpus": 64}, {"stepping": 7}):
         with pytest.raises(InputError, match="--anyway"):
-            refuse_other_machine(profile, cpu.model_copy(update=change))
-    with pytest.raises(InputError, match="not identified"):
-        refuse_other_machine(profile, None)
+            refuse_other_machine(profile, profile.device.model_copy(update={"cpu": cpu.model_copy(update=change)}))
+    with pytest.raises(InputError, match="'a box'"):
+        refuse_other_machine(profile, Device(kind="cpu", name="a box"))

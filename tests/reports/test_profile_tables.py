@@ -5,6 +5,7 @@ import datetime
 import pytest
 
 from advisor.capacity.knee import sweeps
+from advisor.domain.measurement import Spread, Streaming
 from advisor.domain.profile import Profile
 from advisor.reports.profile_sentences import (
     drift_sentences,
@@ -12,6 +13,7 @@ from advisor.reports.profile_sentences import (
     idle_power_sentence,
     repeats_sentence,
     served_sentence,
+    streaming_sentence,
     sweep_sentence,
     verification_sentence,
 )
@@ -30,6 +32,23 @@ from tests.conftest import TODAY, cpu_profile, gpu_profile
 from tests.measured_profile import LOAD_RUNS, TIMES_S, checked, full_profile, load_run
 
 PLAIN = cpu_profile({1: 0.01, 2: 0.02})
+
+
+def test_streamed_answers_show_their_tokens() -> None:
+    """In milliseconds; a profile of whole answers has no such columns and no such sentence."""
+    first = Spread(count=200, mean_s=0.11, p50_s=0.1, p95_s=0.13, p99_s=0.2)
+    inter = Spread(count=6200, mean_s=0.021, p50_s=0.02, p95_s=0.024)
+    cell = PLAIN.cells[0].model_copy(
+        update={"streaming": Streaming(first_token=first, inter_token=inter, tokens_mean=32.0)}
+    )
+    (row,) = cells_table(PLAIN.model_copy(update={"cells": (cell,)})).to_dict("records")
+    assert (row["First token p50 (ms)"], row["Between tokens p95 (ms)"], row["Tokens per answer"]) == (100, 24, 32)
+    assert streaming_sentence(cell) == (
+        "2 callers: first token after 100 ms (median; p95 130 ms), then one every 20 ms (p95 24 ms); "
+        "32 tokens per answer."
+    )
+    assert streaming_sentence(PLAIN.cells[0]) is None
+    assert not any("token" in column.lower() for column in cells_table(PLAIN).columns)
 
 
 def test_a_floor_wears_its_mark_in_table_and_sentence() -> None:
