@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PORT ?= 8501
 REPORT ?= -q
 
-.PHONY: run test check format lock schema bench accuracy repeatability clean
+.PHONY: run test check format lock schema bench accuracy repeatability engines platforms clean
 
 run: $(VENV)/.installed
 	$(BIN)/streamlit run app.py --server.port $(PORT)
@@ -33,6 +33,12 @@ bench: $(VENV)/.dev-installed
 
 repeatability: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks.repeatability
+
+engines: $(VENV)/.dev-installed
+	$(BIN)/python -m benchmarks.engines
+
+platforms: $(VENV)/.dev-installed
+	$(BIN)/python -m benchmarks.platforms
 
 accuracy: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks.accuracy

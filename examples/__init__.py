@@ -1,0 +1,1 @@
+"""Examples that can be measured; see the folders."""
