@@ -1,8 +1,14 @@
 """Tables and paragraphs in the terminal."""
 
-import pandas as pd
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:  # commands that print no table run without pandas
+    import pandas as pd
 
 
 def stdout_console() -> Console:
@@ -14,10 +20,10 @@ def print_table(table: pd.DataFrame) -> None:
     """Print a table; numbers to the right."""
     shown = Table()
     for column in table.columns:
-        numeric = pd.api.types.is_numeric_dtype(table[column])
+        numeric = table[column].dtype.kind in "biufc"
         shown.add_column(str(column), justify="right" if numeric else "left", overflow="fold")
-    for row in table.itertuples(index=False):
-        shown.add_row(*("" if pd.isna(value) else _text(value) for value in row))
+    for row, blank in zip(table.itertuples(index=False), table.isna().itertuples(index=False), strict=True):
+        shown.add_row(*("" if is_blank else _text(value) for value, is_blank in zip(row, blank, strict=True)))
     console = stdout_console()
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=200)

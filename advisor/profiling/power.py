@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from scipy.special import stdtrit
-
 from advisor.domain.measurement import Energy, IdlePower
 from advisor.errors import MeasurementError
 from advisor.profiling.cpu_meters import Perf, Rapl, find_packages
@@ -28,6 +25,7 @@ from advisor.profiling.meters import (
     NvmlPolled,
     busy_cpu_s,
 )
+from advisor.profiling.statistics import half_width95
 
 __all__ = [
     "AssumedPower",
@@ -196,12 +194,10 @@ def item_energy(windows: Sequence[EnergyWindow], meter: Meter, idle: IdlePower |
 
 
 def _spread_j(windows: Sequence[EnergyWindow]) -> float:
-    """Half width of the 95 % interval of the mean over windows, t(0.975, n-1)·sd/√n; 0 for a single one."""
-    count = len(windows)
-    if count < 2:
+    """Half width of the 95 % interval of the mean over windows [J]; 0 for a single one."""
+    if len(windows) < 2:
         return 0.0
-    per_item_j = [window.energy_j / window.items for window in windows]
-    return float(stdtrit(count - 1, 0.975)) * float(np.std(per_item_j, ddof=1)) / math.sqrt(count)
+    return half_width95([window.energy_j / window.items for window in windows])
 
 
 def _busy_clock(cpus: int) -> Callable[[], float]:
