@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.engine_subjects import decode, session
 
 MODEL = session(1)
-NAMES = [found.name for found in MODEL.get_inputs()]
+DECLARED = MODEL.get_inputs()
 TIMES: dict[int, list[tuple[float, float]]] = {}
 """Times of the model and of everything else in the server, by batch size [s]."""
 
@@ -30,7 +30,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         began = time.perf_counter()
         items = json.loads(body)["instances"]
-        feeds = decode(items, NAMES)
+        feeds = decode(items, DECLARED)
         called = time.perf_counter()
         output = np.asarray(MODEL.run(None, feeds)[0])
         answered = time.perf_counter()

@@ -5,6 +5,7 @@ The file comes from the environment variable ENGINE_SUBJECT, so that the targets
 
 import base64
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 import onnxruntime
 
 SEQUENCE_LENGTH = 128
-IMAGE = (3, 224, 224)
 VOCABULARY = 30522
 
 
@@ -29,17 +29,18 @@ def session(threads: int) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(subject(), options, providers=["CPUExecutionProvider"])
 
 
-def make_inputs(names: list[str], batch_size: int, rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
-    """Inputs of an image or a text model, as the advisor makes them from the graph."""
-    if len(names) == 1:
-        return {names[0]: rng.standard_normal((batch_size, *IMAGE), dtype=np.float32)}
-    shape = (batch_size, SEQUENCE_LENGTH)
-    made = {
-        "input_ids": rng.integers(0, VOCABULARY, shape),
-        "attention_mask": np.ones(shape, np.int64),
-        "token_type_ids": np.zeros(shape, np.int64),
-    }
-    return {name: made[name] for name in names}
+def make_inputs(declared: Sequence[Any], batch_size: int, rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
+    """Inputs of a model of numbers or of text, as the advisor makes them from the graph."""
+    if len(declared) == 1:
+        shape = (batch_size, *declared[0].shape[1:])
+        return {declared[0].name: rng.standard_normal(shape, dtype=np.float32)}
+    return _of_tokens(declared, rng.integers(0, VOCABULARY, (batch_size, SEQUENCE_LENGTH)))
+
+
+def _of_tokens(declared: Sequence[Any], ids: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """Inputs of a model of text: tokens of one segment, none of them masked."""
+    made = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    return {found.name: made[found.name] for found in declared}
 
 
 class OnnxCallable:
@@ -47,11 +48,11 @@ class OnnxCallable:
 
     def __init__(self, threads: int = 1) -> None:
         self._session = session(threads)
-        self._names = [found.name for found in self._session.get_inputs()]
+        self._declared = self._session.get_inputs()
 
     def prepare(self, batch_size: int, rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
         """Make the inputs of one call."""
-        return make_inputs(self._names, batch_size, rng)
+        return make_inputs(self._declared, batch_size, rng)
 
     def __call__(self, item: dict[str, np.ndarray[Any, Any]]) -> list[Any]:
         """Run the model once."""
@@ -63,11 +64,10 @@ def encode(inputs: dict[str, np.ndarray[Any, Any]]) -> str:
     return base64.b64encode(max(inputs.values(), key=lambda array: array.nbytes).tobytes()).decode()
 
 
-def decode(items: list[str], names: list[str]) -> dict[str, np.ndarray[Any, Any]]:
+def decode(items: list[str], declared: Sequence[Any]) -> dict[str, np.ndarray[Any, Any]]:
     """Inputs of one call from the items of a request."""
-    if len(names) == 1:
-        pixels = [np.frombuffer(base64.b64decode(item), np.float32).reshape(IMAGE) for item in items]
-        return {names[0]: np.stack(pixels)}
-    ids = np.stack([np.frombuffer(base64.b64decode(item), np.int64) for item in items])
-    made = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-    return {name: made[name] for name in names}
+    data = [base64.b64decode(item) for item in items]
+    if len(declared) == 1:
+        shape = declared[0].shape[1:]
+        return {declared[0].name: np.stack([np.frombuffer(each, np.float32).reshape(shape) for each in data])}
+    return _of_tokens(declared, np.stack([np.frombuffer(each, np.int64) for each in data]))

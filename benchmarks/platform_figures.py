@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from advisor.cli.profile import NOTES
+from advisor.cli.profile_report import NOTES
 from advisor.domain.machine import Catalog, MachineType, Offer
 from advisor.domain.profile import Cell, CpuIdentity, Profile
 from advisor.units import SECONDS_PER_HOUR
 from examples.platforms.check import BATCH_SIZES, Platform
 
-BUDGET, QUICK_BUDGET = "3m", "10s"
+BUDGET, QUICK_BUDGET = "90s", "10s"
 PATIENCE = "5m"
 """How long each measurement waits for a quiet machine; after that it is made all the same, and says so."""
 REGION, VCPUS = "aws/us-east-1", 2

@@ -90,13 +90,13 @@ def test_the_light_install_brings_no_page_table_chart_or_compiler(light):
 
 
 def test_a_light_install_looks_measures_and_compares(advisor, tmp_path):
-    """Doctor, example-model, profile and compare run outside the repository, with the shipped tables of CPU power."""
+    """Doctor, example-model, profile, compare and import run outside the repository, with the shipped tables."""
     examined = advisor("doctor", "--seconds", "0.5", "--json")
     assert examined.returncode in (0, 3), examined.stderr
     assert json.loads(examined.stdout)
     built = advisor("example-model", "mlp", "mlp.onnx")
     assert built.returncode == 0, built.stderr
-    options = ("--batches", "1,2", "--budget", "6s", "--repeats", "1", "--threads", "1", "--replicas", "1")
+    options = ("--batches", "1,2", "--budget", "3s", "--repeats", "1", "--threads", "1", "--replicas", "1")
     measured = advisor("profile", "mlp.onnx", "-o", "mlp.json", *options, "--force", "--quiet")
     assert measured.returncode in (0, 3), measured.stderr
     profile = json.loads((tmp_path / "mlp.json").read_text(encoding="utf-8"))
@@ -104,6 +104,10 @@ def test_a_light_install_looks_measures_and_compares(advisor, tmp_path):
     compared = advisor("compare", "mlp.json", "mlp.json")
     assert compared.returncode in (0, 3), compared.stderr
     assert "mlp" in compared.stdout
+    (tmp_path / "k80.csv").write_text("batch_size,service_s\n1,0.25\n1,0.26\n", encoding="utf-8")
+    imported = advisor("import", "k80.csv", "--model", "net", "--on", "K80", "-o", "k80.json")
+    assert imported.returncode in (0, 3), imported.stderr
+    assert "Wrote k80.json" in imported.stderr
 
 
 def test_shipped_tables_are_installed_with_the_package(light, tmp_path):

@@ -42,6 +42,7 @@ COMMANDS = {
         "import_timings",
         "import_timings",
         "Make a profile of timings from another host; exit code 3 when there is reason to doubt them.",
+        extra="profile",
     ),
     "verify": Command(
         "verify",

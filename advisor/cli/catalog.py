@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from advisor.catalog import find_offers, load_catalog
+from advisor.cli.files import check_targets, write_bytes
 from advisor.cli.printing import print_table
-from advisor.errors import InputError
 from advisor.reports.tables import frame_csv, offers_table
 from advisor.store.paths import DATA
 
@@ -37,28 +37,3 @@ def catalog(
         return
     print_table(table.head(limit))
     typer.echo(f"{len(table)} offers" + (f", the {limit} cheapest shown." if len(table) > limit else "."))
-
-
-def check_targets(*targets: Path | None) -> None:
-    """Refuse files that cannot be written, before any work: no folder, a folder itself, or two on standard output.
-
-    Raises
-    ------
-    InputError
-        With the target and what is allowed.
-    """
-    given = [target for target in targets if target is not None]
-    for target in given:
-        if str(target) != "-" and (target.is_dir() or not target.parent.is_dir()):
-            raise InputError("output", str(target), "a file in a folder that exists")
-    if sum(str(target) == "-" for target in given) > 1:
-        raise InputError("output", "- twice", "standard output for one format only")
-
-
-def write_bytes(target: Path, content: bytes) -> None:
-    """Write a file, or to standard output for ``-``."""
-    if str(target) == "-":
-        typer.get_binary_stream("stdout").write(content)
-        return
-    target.write_bytes(content)
-    typer.echo(f"Wrote {target.name}.", err=True)

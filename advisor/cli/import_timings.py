@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from advisor.catalog import load_catalog
-from advisor.cli.catalog import check_targets
 from advisor.cli.devices import find_device
-from advisor.cli.profile import command_line, is_doubtful
+from advisor.cli.files import check_targets
+from advisor.cli.profile_report import command_line, is_doubtful
 from advisor.domain.profile import Profile
 from advisor.errors import InputError
 from advisor.profiling.timings import GivenFacts, read_timings

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from advisor.catalog import load_catalog
-from advisor.cli.catalog import check_targets, write_bytes
+from advisor.cli.files import check_targets, write_bytes
 from advisor.cli.printing import print_table, stdout_console
 from advisor.domain.plan import Infeasible, JobPlan, Plan
 from advisor.planning import plan as plan_scenario

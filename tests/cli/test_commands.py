@@ -10,7 +10,7 @@ import openpyxl
 import pytest
 
 from advisor.cli import app, queue
-from advisor.cli.profile import is_doubtful
+from advisor.cli.profile_report import is_doubtful
 from advisor.cli.schema import SCHEMAS, schema_text
 from advisor.domain.profile import Profile
 from advisor.domain.record import parse_record

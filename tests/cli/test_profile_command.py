@@ -11,7 +11,7 @@ from collections import Counter
 import onnx
 import pytest
 
-from advisor.cli.profile import is_doubtful
+from advisor.cli.profile_report import is_doubtful
 from advisor.profiling.example_models import MlpDimensions, build_mlp
 from advisor.profiling.journal import read_entries
 from tests.conftest import cpu_profile
