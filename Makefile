@@ -12,7 +12,7 @@ run: $(VENV)/.installed
 	$(BIN)/streamlit run app.py --server.port $(PORT)
 
 test: $(VENV)/.dev-installed
-	$(BIN)/python -m pytest $(REPORT) -n 2 --dist loadfile
+	$(BIN)/python -m pytest $(REPORT) -n 3 --dist loadfile
 
 check: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

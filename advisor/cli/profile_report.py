@@ -36,7 +36,8 @@ def command_line(arguments: Sequence[str]) -> str:
     kept, before = ["advisor"], ""
     for word in arguments:
         option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        kept.append(f"{option}{equals}{_public(value, option=option or before)}")
+        named = option or before
+        kept.append(f"{option}{equals}{_public(value, option=named)}" if equals or not option else word)
         before = word
     return shlex.join(kept)
 

@@ -15,7 +15,7 @@ from advisor.store.profiles import read_profile_file
 from tests.server import running_endpoint
 
 HANG_S = 180
-SHORT = ("--batches", "1,2", "--repeats", "2", "--budget", "6s", "--force")
+SHORT = ("--batches", "1,2", "--repeats", "2", "--budget", "3s", "--force")
 CALLABLE = """
 import time
 import numpy as np

@@ -30,7 +30,15 @@ TWO_WAYS = (Configuration(threads=1, concurrency=2), Configuration(threads=2, co
 
 def test_a_model_is_measured_from_end_to_end(tiny_model, quiet, begin):
     """A real model gives a complete profile, and the file read again is the same value."""
-    plan = plan_grid(tiny_model, batch_sizes=(4, 1), configurations=TWO_WAYS, repeats=2, rules=QUICK, budget_s=BUDGET_S)
+    plan = plan_grid(
+        tiny_model,
+        batch_sizes=(4, 1),
+        configurations=TWO_WAYS,
+        repeats=2,
+        most_repeats=2,
+        rules=QUICK,
+        budget_s=3 * BUDGET_S,  # a busy machine must not drop a batch
+    )
     seen = []
     profile = measure(tiny_model, begin(plan), quiet, today=TODAY, on_progress=lambda *state: seen.append(state))
     assert parse_record(Profile, profile.model_dump_json(), file="tiny.json") == profile
@@ -212,7 +220,13 @@ def test_a_stopped_measurement_goes_on_where_it_was(sleeping_model, quiet, begin
     model, path = sleeping_model(), tmp_path / "run.jsonl"
     place = [Configuration(1, 1)]
     plan = plan_grid(
-        model, batch_sizes=(1, 2, 4), configurations=place, repeats=3, most_repeats=3, rules=QUICK, budget_s=BUDGET_S
+        model,
+        batch_sizes=(1, 2, 4),
+        configurations=place,
+        repeats=3,
+        most_repeats=3,
+        rules=QUICK,
+        budget_s=3 * BUDGET_S,
     )
 
     def stop_in_the_second_turn(done, total, seconds_left, line):
