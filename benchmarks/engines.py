@@ -214,7 +214,7 @@ def page(tables: dict[str, tuple[list[Row], Profile]], late: LoadRun, cell: Cell
             f"{s_to_ms(INTER_TOKEN_S):.0f} ms, by an absolute schedule, was seen with medians of "
             f"{s_to_ms(streaming.first_token.p50_s):.2f} ms ({first_frac:+.1%}) and "
             f"{s_to_ms(streaming.inter_token.p50_s):.2f} ms ({inter_frac:+.1%}), "
-            f"{streaming.tokens_mean:.4g} tokens per answer. The bar is {TIMING_FRAC:.0%}. "
+            f"{streaming.parts_mean:.4g} parts per answer. The bar is {TIMING_FRAC:.0%}. "
             f"{_verdict(max(abs(first_frac), abs(inter_frac)) <= TIMING_FRAC)}",
             "",
         ]

@@ -291,7 +291,7 @@ def _on_machine(machine: MachineType, options: list[Served | Missed]) -> Candida
     for option in options:
         if isinstance(option, Missed):
             continue
-        replicas = _replicas(machine, option.curve)
+        replicas = _replicas(machine, option.curve, option.profile)
         if replicas < 1:
             reasons.append(Missed("too small: one replica does not fit its CPUs or memory"))
             continue
@@ -303,13 +303,16 @@ def _on_machine(machine: MachineType, options: list[Served | Missed]) -> Candida
     return best
 
 
-def _replicas(machine: MachineType, curve: ServiceCurve) -> int:
+def _replicas(machine: MachineType, curve: ServiceCurve, profile: Profile) -> int:
     if machine.kind == "gpu":
         # A share of a GPU gets here only with a profile of that very type. Replicas that shared a GPU as they were
         # measured share each GPU of the machine; a source that does not say how many had one.
         per_gpu = max(1, curve.replicas_measured)
         fits_gpu = machine.gpu_memory_gib is None or per_gpu * curve.memory_gib <= machine.gpu_memory_gib
         return per_gpu * max(1, int(machine.gpu_count)) if fits_gpu else 0
+    if profile.model.is_address and profile.device.cpu is not None:
+        # The callers of a server share its whole host: a machine is worth as many hosts as have room in it.
+        return curve.replicas_measured * int((machine.vcpus or 0) // profile.device.cpu.logical_cpus)
     count = int((machine.vcpus or 0) // curve.threads)
     if curve.memory_gib > 0 and machine.memory_gib is not None:
         count = min(count, int(machine.memory_gib // curve.memory_gib))

@@ -91,7 +91,7 @@ def service_curves(profile: Profile) -> tuple[ServiceCurve, ...]:
     """One curve per configuration (threads, concurrency) that can be planned with; empty when none can.
 
     A CPU configuration counts only when it kept all logical CPUs busy, so that memory bandwidth and clocks are those
-    of a full host.
+    of a full host. Of a server behind an address every number of callers counts, on a host whose CPUs are known.
     """
     return tuple(
         _curve(profile, threads or 0, concurrency or 0, cells)
@@ -130,6 +130,8 @@ def why_no_curve(profile: Profile) -> str:
     """Reason for an empty answer of `service_curves`."""
     if all(cell.batch_size is None or cell.service_mean_s is None for cell in profile.cells):
         return f"profile {profile.profile_id} gives no service time at a stated batch size"
+    if profile.device.cpu is None:
+        return f"profile {profile.profile_id} was measured on CPUs that nobody identified"
     return f"profile {profile.profile_id} was not measured with all cores busy"
 
 
@@ -137,7 +139,7 @@ def _keeps_cpu_busy(profile: Profile, threads: int | None, concurrency: int | No
     cpu = profile.device.cpu
     if cpu is None or threads is None or concurrency is None:
         return False
-    return threads * concurrency >= cpu.logical_cpus
+    return profile.model.is_address or threads * concurrency >= cpu.logical_cpus
 
 
 def _curve(profile: Profile, threads: int, concurrency: int, cells: list[Cell]) -> ServiceCurve:

@@ -5,7 +5,7 @@ import functools
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -140,17 +140,12 @@ def profile(
     path = resume or output.with_suffix(".journal.jsonl")
     _check_targets(output, identifier, new_journal=None if resume or dry_run else path)
     if host is not None:
-        words, files = words_and_files(context)
-        code = profile_on_host(
-            host, words, files=files, journal=path, output=output, python=host_python, console=console
-        )
-        if as_json and not dry_run and code in {0, 3}:
-            typer.echo(output.read_text(encoding="utf-8"), nl=False)
-        raise typer.Exit(code)
+        shown = as_json and not dry_run
+        _leave_for(host, context, python=host_python, journal=path, output=output, console=console, shown=shown)
+    wanted = configurations(threads, replicas, usable_cpus())
     plan_for = functools.partial(
         plan_grid,
         batch_sizes=_numbers("--batches", batches, LARGEST_BATCH),
-        configurations=configurations(threads, replicas, usable_cpus()),
         repeats=repeats,
         budget_s=parse_duration("--budget", budget),
         seed=seed,
@@ -181,7 +176,9 @@ def profile(
             console.print(f"Going on with {resume.name}: {len(journal.samples)} windows are there.", highlight=False)
             announce(journal.start.plan, hardware, console)
         else:
-            plan = plan_for(subject)
+            # As many replicas as keep the CPUs busy mean nothing to a GPU or a server.
+            elsewhere = replicas is None and threads in (None, "1") and subject.placement.kind != "cpu"
+            plan = plan_for(subject, configurations=None if elsewhere else wanted)
             announce(plan, hardware, console)
             if dry_run:
                 return
@@ -210,6 +207,17 @@ def profile(
         typer.echo(profile_json(result), nl=False)
     report(result, output, console, told=journal.start.plan.warnings)
     _finish(result, path, console)
+
+
+def _leave_for(
+    host: str, context: typer.Context, *, python: str, journal: Path, output: Path, console: Console, shown: bool
+) -> NoReturn:
+    """Run this command on another host, show its profile if asked to, and leave with its exit code there."""
+    words, files = words_and_files(context)
+    code = profile_on_host(host, words, files=files, journal=journal, output=output, python=python, console=console)
+    if shown and code in {0, 3}:
+        typer.echo(output.read_text(encoding="utf-8"), nl=False)
+    raise typer.Exit(code)
 
 
 def _begin(plan: GridPlan, path: Path, hardware: Device) -> Journal:

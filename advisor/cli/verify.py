@@ -262,9 +262,13 @@ def refuse_other_model(profile: Profile, model: EngineFactory) -> None:
 def _refuse_other_hardware(profile: Profile, placement: Placement) -> None:
     """Refuse another machine; that behind an address of elsewhere cannot be seen, and is taken to be the same."""
     if placement.local:
-        told = placement.kind == "endpoint" and profile.device.cpu is None
-        on = (profile.device.gpu_id or profile.device.name) if told else None
+        device = profile.device
+        told = placement.kind == "endpoint" and device.cpu is None
+        on = (device.gpu_id or device.name) if told else None
         with open_cards(placement) as cards:
+            # A card that had to be named when it was profiled is known by the name of its driver.
+            if any(card.facts()["gpu_name"].value == device.name for card in cards):
+                on = device.gpu_id
             refuse_other_machine(profile, observe_hardware(placement, cards, on=on, machine_type=None))
 
 

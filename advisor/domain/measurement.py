@@ -140,7 +140,7 @@ class Streaming(Record):
 
     first_token: Spread = Field(description="from the request to the first token")
     inter_token: Spread | None = Field(default=None, description="from one token to the next; null: single tokens")
-    tokens_mean: float = Field(gt=0, description="tokens of one answer, mean")
+    parts_mean: float = Field(gt=0, description="parts with text in one answer, mean; usually one token in each")
 
 
 class JoinTime(Record):

@@ -3,7 +3,7 @@
 import datetime
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from advisor import __version__
 from advisor.domain.evidence import Evidence
@@ -18,6 +18,7 @@ from advisor.profiling.host import read_host, surroundings
 from advisor.profiling.instruments import Instruments
 from advisor.profiling.journal import Entry, Journal
 from advisor.profiling.power import NoMeter
+from advisor.profiling.schedule import Key
 from advisor.profiling.sitting import Progress, Sitting, keep_failures
 from advisor.profiling.statistics import PERCENTILE_METHOD
 from advisor.profiling.summary import anchors, drift_warning, summarize_cells
@@ -107,7 +108,12 @@ def measure(
         anchors=anchors(samples),
         idle_starts=journal.idle_starts,
         join_times=journal.join_times,
-        warnings=(*engine_factory.notes, *plan.warnings, *_run_warnings(journal, environment, sat.ended_by)),
+        warnings=(
+            *engine_factory.notes,
+            *plan.warnings,
+            *_room_warnings(sat.without_room),
+            *_run_warnings(journal, environment, sat.ended_by),
+        ),
         cells=summarize_cells(plan, samples, instruments.meter, sat.idle),
     )
 
@@ -121,6 +127,8 @@ class _Sat:
     idle: IdlePower | None
     ended_by: KeyboardInterrupt | MeasurementError | None
     """What ended it before its time."""
+    without_room: Mapping[Key, str] = field(default_factory=dict)
+    """Cells given up, with what was said."""
 
 
 def _sit(
@@ -137,7 +145,8 @@ def _sit(
             runtimes = sitting.open()
             journal.append(Entry(findings=tuple(findings), meter=_meter_words(instruments)))
             sitting.run()
-            return _Sat(runtimes, _idle_power(journal, instruments, after=True), ended_by=None)
+            idle = _idle_power(journal, instruments, after=True)
+            return _Sat(runtimes, idle, ended_by=None, without_room=sitting.without_room)
     except (KeyboardInterrupt, MeasurementError) as error:
         if not journal.samples:
             raise
@@ -214,6 +223,14 @@ def _idle_power(journal: Journal, instruments: Instruments, *, after: bool) -> I
         before_w=journal.idle_before_w,
         after_w=instruments.idle_power_w(journal.start.plan.idle_power_s) if after else None,
     )
+
+
+def _room_warnings(without_room: Mapping[Key, str]) -> list[str]:
+    """Tell which cells were given up, since memory was full with all replicas at work."""
+    return [
+        f"MEMORY: batch {size} on {place.concurrency} replicas of {place.threads} threads was given up: {said}"
+        for (size, place), said in without_room.items()
+    ]
 
 
 def _run_warnings(

@@ -164,6 +164,9 @@ def plan_grid(
     _check(batch_sizes, configurations or (), repeats, budget_s)
     started = time.perf_counter()
     placement = engine_factory.placement
+    if not placement.takes_threads and any(place.threads != 1 for place in configurations or ()):
+        asked = sorted({place.threads for place in configurations or ()})
+        raise InputError("threads", asked, "1, since what answers cannot be told how many to use")
     wanted = tuple(dict.fromkeys(configurations or default_configurations(usable_cpus(), placement)))
     fixed = engine_factory.fixed_batch_size
     sizes = [fixed] if fixed is not None else sorted(set(batch_sizes))

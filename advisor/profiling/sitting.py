@@ -4,6 +4,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -12,10 +13,10 @@ import numpy as np
 
 from advisor.domain.measurement import IdleStart, JoinTime
 from advisor.domain.profile import ModelInfo, RuntimeInfo
-from advisor.errors import InputError
+from advisor.errors import InputError, MeasurementError
 from advisor.profiling.acceptance import disturbances
 from advisor.profiling.cell import ITEMS_PER_CELL, Configuration
-from advisor.profiling.engines import Engine, EngineFactory, Item
+from advisor.profiling.engines import Engine, EngineFactory, Item, OutOfMemory
 from advisor.profiling.idle import measure_idle_starts, measure_join_s
 from advisor.profiling.instruments import Instruments, around
 from advisor.profiling.journal import Entry, Journal, Sample
@@ -31,6 +32,8 @@ Progress: TypeAlias = Callable[[int, int, float, str], None]
 LONG_WARM_UPS = 2
 """A cell whose calls do not settle is waited for so many times, ten seconds each, and not in every window."""
 IDLE_START_TRIES = 3
+SETTINGS = ("provider", "device", "autocast", "compile", "tf32", "wire_format")
+"""Options of the runtimes that are the same for all configurations, and that a later sitting may not change."""
 SLACK_FRAC = 0.1
 """Planned repeats may take this much more than the budget: their times were estimated from single calls."""
 
@@ -48,6 +51,8 @@ class Sitting:
         self._plan = journal.start.plan
         self._replicas: dict[Configuration, list[Engine]] = {}
         self._warm_ups: defaultdict[Key, list[bool | None]] = defaultdict(list)
+        self.without_room: dict[Key, str] = {}
+        """Cells given up, since memory was full with all replicas at work, with what was said."""
         last = journal.samples[-1].repeat if journal.samples else None
         # Time goes on where the last sitting ended: the pause between them is not part of the measurement.
         before_s = last.started_s + last.duration_s if last else 0.0
@@ -65,7 +70,9 @@ class Sitting:
     ) -> None:
         for engines in self._replicas.values():
             for engine in engines:
-                engine.close()
+                # What was measured is whole, and what went wrong before says more than a replica that will not end.
+                with suppress(MeasurementError):
+                    engine.close()
 
     def open(self) -> dict[Configuration, RuntimeInfo]:
         """Open all replicas; what runs them, by configuration.
@@ -112,7 +119,7 @@ class Sitting:
         """Measure again what was disturbed or differs between repeats, until nothing does or the time is over."""
         turn = max((sample.round for sample in self._journal.samples), default=0) + 1
         while keys := further_turn(self._plan, self._journal.samples, turn):
-            fitting = [key for key in keys if self._window_s(key) <= self._left_s()]
+            fitting = [key for key in keys if self._window_s(key) <= self._left_s() and key not in self.without_room]
             if not fitting:
                 return
             self._todo = list(fitting)
@@ -123,8 +130,12 @@ class Sitting:
         """Measure those windows of a turn that the time left and some slack allow [s]."""
         for key in keys:
             self._todo.remove(key)
-            if self._window_s(key) <= self._left_s() + slack_s:
-                self._measure(key, self._rules(key), turn=turn)
+            if self._window_s(key) <= self._left_s() + slack_s and key not in self.without_room:
+                try:
+                    self._measure(key, self._rules(key), turn=turn)
+                except OutOfMemory as error:
+                    # Alone it had room in the rehearsal, and with the others at work it has not.
+                    self.without_room[key] = str(error)
 
     def _window_s(self, key: Key) -> float:
         """Time of the next window of a cell, from its last call times where there are some [s]."""
@@ -255,6 +266,13 @@ def _refuse_other(journal: Journal, model: ModelInfo, runtime: RuntimeInfo) -> N
     if (model.inputs, model.sequence_length) != (start.model.inputs, start.model.sequence_length):
         shapes = "; ".join(f"{spec.name} {list(spec.shape)}, {spec.fill}" for spec in start.model.inputs)
         raise InputError("inputs", "others", f"those of the journal, {shapes}: give the same options again")
+    if (model.target, model.precision) != (start.model.target, start.model.precision):
+        here, there = (" in ".join(filter(None, (of.target or of.name, of.precision))) for of in (model, start.model))
+        raise InputError("model", here, f"that of the journal, {there}")
+    for option in SETTINGS:
+        now, then = runtime.options.get(option), start.plan.runtime.options.get(option)
+        if now != then:
+            raise InputError(option.replace("_", " "), now, f"that of the journal, {then}: give the same options again")
     if (runtime.name, runtime.version) != (start.plan.runtime.name, start.plan.runtime.version):
         raise InputError(
             "runtime",

@@ -102,7 +102,7 @@ def _streaming(used: list[Sample]) -> Streaming | None:
     return Streaming(
         first_token=_spread(first_s),
         inter_token=_spread(inter_s) if inter_s.size else None,
-        tokens_mean=1 + inter_s.size / first_s.size,
+        parts_mean=1 + inter_s.size / first_s.size,
     )
 
 

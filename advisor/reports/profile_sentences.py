@@ -66,7 +66,7 @@ def streaming_sentence(cell: Cell) -> str | None:
     )
     return (
         f"{callers}: first token after {milliseconds(first.p50_s)} (median; p95 {milliseconds(first.p95_s)}){between}; "
-        f"{streaming.tokens_mean:.4g} tokens per answer."
+        f"{streaming.parts_mean:.4g} parts per answer."
     )
 
 

@@ -81,7 +81,7 @@ def _tokens(cell: Cell) -> dict[str, float | None]:
         "First token p95 (ms)": rounded_ms(streaming.first_token.p95_s),
         "Between tokens p50 (ms)": None if inter is None else rounded_ms(inter.p50_s),
         "Between tokens p95 (ms)": None if inter is None else rounded_ms(inter.p95_s),
-        "Tokens per answer": round(streaming.tokens_mean, 1),
+        "Parts per answer": round(streaming.parts_mean, 1),
     }
 
 

@@ -521,3 +521,15 @@ def test_replicas_that_shared_a_card_share_the_cards_of_a_machine(ask, small_pro
     assert two.fleet[0].replicas == 2 * one.fleet[0].replicas
     each = [line.capacity_rps / line.count for line in (one.fleet[0], two.fleet[0])]
     assert 0.8 * each[0] < each[1] <= each[0]
+
+
+def test_callers_of_a_server_share_its_whole_host(ask, small_profiles):
+    """Four callers on a host of 2 vCPUs are one host: a machine of 8 vCPUs is worth four, and not eight replicas."""
+    cpu, _ = small_profiles
+    cells = tuple(cell.model_copy(update={"threads": 1, "concurrency": 4}) for cell in cpu.cells)
+    model = cpu.model.model_copy(update={"target": "http://127.0.0.1:8000/predict"})
+    result = ask((cpu.model_copy(update={"cells": cells, "model": model}),), rate=10.0)
+    assert isinstance(result, Plan)
+    (line,) = result.fleet
+    vcpus = {"cloud/c.small": 2, "cloud/c.big": 8}[line.machine_key]
+    assert line.replicas == 4 * vcpus // 2

@@ -48,7 +48,7 @@ class SleepingEngine:
 
     def describe(self) -> tuple[ModelInfo, RuntimeInfo]:
         """Name the model and its one option."""
-        return self.factory.model, RuntimeInfo(name="sleep", options={"threads": self.threads})
+        return self.factory.model, RuntimeInfo(name="sleep", options={"threads": self.threads} | self.factory.options)
 
     def prepare(self, batch_size: int, rng: np.random.Generator) -> int:
         """Take the batch size itself as the input."""
@@ -99,6 +99,7 @@ class SleepingModel:
     ) -> None:
         self.item_s, self.fixed_batch_size, self.fail_after = item_s, fixed_batch_size, fail_after
         self.room, self.tokens, self.placement = room, tokens, placement
+        self.options: dict[str, str] = {}
         self.calls = 0
         self.opened: list[SleepingEngine] = []
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.domain.profile import Device, Profile
+from advisor.domain.profile import Device, ModelInfo, Profile
 from advisor.domain.record import parse_record
 from advisor.errors import InputError, MeasurementError
 from advisor.profiling.bench import measure
@@ -180,12 +180,65 @@ def test_a_replica_that_fails_on_the_way_leaves_what_was_measured(sleeping_model
     assert all(engine.closed for engine in model.opened)
 
 
+def test_a_cell_without_room_among_the_others_is_given_up(sleeping_model, quiet, begin):
+    """Alone it had room; the rest is measured, and a warning names it."""
+    model = sleeping_model(0.0005)
+    plan = plan_grid(
+        model, batch_sizes=(1, 2), configurations=ALONE, repeats=2, rules=QUICK, most_repeats=2, budget_s=3 * BUDGET_S
+    )
+    model.room = 1
+    profile = measure(model, begin(plan), quiet, today=TODAY)
+    assert profile.status == "complete"
+    assert [cell.batch_size for cell in profile.cells] == [1]
+    assert "MEMORY: batch 2 on 1 replicas of 1 threads was given up: sleeper: no room for batch 2." in profile.warnings
+
+
+def test_a_replica_that_will_not_end_spoils_nothing(sleeping_model, quiet, begin):
+    """What was measured is whole, and the others are closed all the same."""
+
+    class Stubborn(sleeping_model):
+        def open(self, threads, *, concurrency):
+            engine = super().open(threads, concurrency=concurrency)
+            if len(self.opened) == 2:
+                engine.close = lambda: (_ for _ in ()).throw(MeasurementError("it will not end."))
+            return engine
+
+    model = Stubborn(0.0005)
+    plan = plan_grid(
+        sleeping_model(), batch_sizes=(1,), configurations=[Configuration(1, 3)], repeats=1, rules=QUICK, budget_s=2.0
+    )
+    assert measure(model, begin(plan), quiet, today=TODAY).status == "complete"
+    assert [engine.closed for engine in model.opened] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"model": ModelInfo(name="sleeper", target="http://b/x")},
+            "model is 'http://b/x'; allowed: that of the journal",
+        ),
+        ({"model": ModelInfo(name="sleeper", precision="fp16")}, "allowed: that of the journal, sleeper"),
+        ({"options": {"device": "cuda"}}, "device is 'cuda'; allowed: that of the journal, None"),
+        ({"options": {"autocast": "bf16"}}, "autocast is 'bf16'"),
+    ],
+)
+def test_other_settings_cannot_go_on_with_a_journal(sleeping_model, quiet, begin, changes, sentence):
+    """One cell would pool two systems."""
+    model = sleeping_model(0.0005)
+    plan = plan_grid(model, batch_sizes=(1,), configurations=ALONE, repeats=1, rules=QUICK, budget_s=2.0)
+    for name, value in changes.items():
+        setattr(model, name, value)
+    with pytest.raises(InputError, match=sentence):
+        measure(model, begin(plan), quiet, today=TODAY)
+
+
 def test_tokens_of_streamed_answers_are_kept(sleeping_model, quiet, begin):
-    """First token, times between tokens and tokens per answer; the journal holds them as well."""
+    """First token, times between tokens and parts per answer; the journal holds them as well."""
     model = sleeping_model(0.008, tokens=4)
     plan = plan_grid(model, batch_sizes=(1,), configurations=ALONE, repeats=2, rules=QUICK, budget_s=BUDGET_S)
     (cell,) = measure(model, begin(plan), quiet, today=TODAY).cells
-    assert cell.streaming.tokens_mean == 4
+    assert cell.streaming.parts_mean == 4
     assert 0.002 <= cell.streaming.first_token.p50_s <= cell.service_p50_s / 2
     assert cell.streaming.first_token.count == cell.count
     assert 0.002 <= cell.streaming.inter_token.p50_s <= cell.service_p50_s / 2

@@ -48,6 +48,13 @@ def test_the_default_grid_follows_where_calls_are_answered(sleeping_model, place
     assert plan.warnings == ()
 
 
+def test_threads_that_cannot_be_chosen_are_refused(sleeping_model):
+    """A cell would say four threads, and nothing would have changed."""
+    model = sleeping_model(placement=Placement(kind="endpoint", takes_threads=False))
+    with pytest.raises(InputError, match="allowed: 1, since what answers cannot be told"):
+        plan_grid(model, configurations=[Configuration(4, 1)], rules=QUICK)
+
+
 def test_a_fixed_batch_is_the_only_one_planned(sleeping_model):
     """Whatever was asked for."""
     plan = plan_grid(sleeping_model(fixed_batch_size=1), batch_sizes=(2, 4), rules=QUICK)

@@ -39,13 +39,13 @@ def test_streamed_answers_show_their_tokens() -> None:
     first = Spread(count=200, mean_s=0.11, p50_s=0.1, p95_s=0.13, p99_s=0.2)
     inter = Spread(count=6200, mean_s=0.021, p50_s=0.02, p95_s=0.024)
     cell = PLAIN.cells[0].model_copy(
-        update={"streaming": Streaming(first_token=first, inter_token=inter, tokens_mean=32.0)}
+        update={"streaming": Streaming(first_token=first, inter_token=inter, parts_mean=32.0)}
     )
     (row,) = cells_table(PLAIN.model_copy(update={"cells": (cell,)})).to_dict("records")
-    assert (row["First token p50 (ms)"], row["Between tokens p95 (ms)"], row["Tokens per answer"]) == (100, 24, 32)
+    assert (row["First token p50 (ms)"], row["Between tokens p95 (ms)"], row["Parts per answer"]) == (100, 24, 32)
     assert streaming_sentence(cell) == (
         "2 callers: first token after 100 ms (median; p95 130 ms), then one every 20 ms (p95 24 ms); "
-        "32 tokens per answer."
+        "32 parts per answer."
     )
     assert streaming_sentence(PLAIN.cells[0]) is None
     assert not any("token" in column.lower() for column in cells_table(PLAIN).columns)

@@ -168,7 +168,9 @@ def secrets_of(address: Address, headers: Mapping[str, str]) -> tuple[str, ...]:
     ('Bearer s3cret', 'key=abcde', 'Bearer', 's3cret', 'abcde')
     """
     query = (address.query, urllib.parse.unquote_plus(address.query))
-    texts = [*headers.values(), *query, address.credentials or ""]
+    credentials = address.credentials or ""
+    encoded = base64.b64encode(credentials.encode()).decode()
+    texts = [*headers.values(), *query, credentials, urllib.parse.quote(credentials), encoded]
     parts = [part for text in texts for part in re.split(r"[ =&:;,]", text)]
     kept = {text for text in (*texts, *parts) if len(text) >= _SECRET_CHARACTERS}
     return tuple(sorted(kept, key=lambda text: (-len(text), text)))
@@ -208,7 +210,7 @@ class Connection:
         """
         try:
             self._connect()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that cannot be written as one of the internet
             raise self._failure(error) from error
 
     def close(self) -> None:

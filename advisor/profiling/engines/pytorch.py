@@ -95,6 +95,8 @@ class TorchModel:
         self._fixed_batch_size = self._inputs.fixed_batch_size
         self._model = self._describe(copy)
         probe = self._engine(copy, 1)
+        # While this name held the weights, the card could not get their memory back, and replicas would seem small.
+        del copy
         try:
             self._notes = (*self._probe(probe), *_hash_note(target))
         finally:
@@ -227,11 +229,23 @@ class TorchEngine:
     def prepare(self, batch_size: int, rng: np.random.Generator) -> Tensors:
         """Make the inputs of one call in memory of the host, pinned where a GPU reads them."""
         made = self._inputs.make(self._opened().module, batch_size, rng)
-        return {name: self._at.hold(tensor) for name, tensor in made.items()}
+        return self._held(made, f"batch {batch_size} cannot be held for the device")
 
     def join(self, items: Sequence[Tensors]) -> Tensors:
         """Concatenate inputs along their batch axes; an input without one is taken from the first item."""
-        return {name: self._at.hold(tensor) for name, tensor in join_inputs(self._torch, self._inputs, items).items()}
+        what = f"inputs of {len(items)} calls cannot be put together"
+        try:
+            joined = join_inputs(self._torch, self._inputs, items)
+        except RuntimeError as error:
+            raise torch_failure(self._torch, f"{self._model.name}: {what}", error) from error
+        return self._held(joined, what)
+
+    def _held(self, tensors: Tensors, what: str) -> Tensors:
+        """Inputs where the device reads them; a failure becomes one sentence."""
+        try:
+            return {name: self._at.hold(tensor) for name, tensor in tensors.items()}
+        except RuntimeError as error:
+            raise torch_failure(self._torch, f"{self._model.name}: {what}", error) from error
 
     def call(self, item: Tensors) -> None:
         """Run the model once; see `Engine.call`, and `CudaBoundary` for what it covers on a GPU."""
@@ -315,7 +329,10 @@ def _as_arrays(output: Any) -> object:
         return [_as_arrays(part) for part in output]
     if not hasattr(output, "is_floating_point"):
         return output
-    array: object = (output.float() if output.is_floating_point() else output).cpu().numpy()
+    try:
+        array: object = (output.float() if output.is_floating_point() else output).cpu().numpy()
+    except (RuntimeError, TypeError):
+        return output  # sparse or lazily conjugated: nothing is said about its numbers
     return array
 
 

@@ -161,7 +161,9 @@ class CudaBoundary:
 
     def release(self) -> None:
         """Give cached memory back to the device."""
-        self._torch.cuda.empty_cache()
+        # After an error that stopped the device for good this fails as well, and the first error says why.
+        with contextlib.suppress(RuntimeError):
+            self._torch.cuda.empty_cache()
 
 
 def boundary(torch: Torch, settings: TorchSettings, threads: int) -> Boundary:
@@ -190,12 +192,15 @@ def use_threads(torch: Torch, threads: int) -> None:
         torch.set_num_threads(threads)
 
 
+_NO_ROOM = re.compile(r"not enough memory|can't allocate memory|out of memory|alloc_failed", re.IGNORECASE)
+"""What PyTorch says on the CPU, and CUDA and its libraries through it."""
+
+
 def is_out_of_memory(torch: Torch, error: BaseException) -> bool:
     """Whether an error says that memory is full; on the CPU that is in its words only."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    text = str(error)
-    return isinstance(error, RuntimeError) and ("not enough memory" in text or "can't allocate memory" in text)
+    return isinstance(error, RuntimeError) and _NO_ROOM.search(str(error)) is not None
 
 
 def torch_failure(torch: Torch, what: str, error: BaseException) -> MeasurementError:
