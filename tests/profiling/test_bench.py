@@ -115,7 +115,7 @@ def test_an_interrupt_keeps_the_whole_cells(sleeping_model, quiet, begin):
     """Stopped after the anchor and the first turn, the profile is partial and says so."""
     model = sleeping_model()
     plan = plan_grid(
-        model, batch_sizes=(1, 2), configurations=[Configuration(1, 1)], repeats=2, rules=QUICK, budget_s=BUDGET_S
+        model, batch_sizes=(1, 2), configurations=[Configuration(1, 1)], repeats=2, rules=QUICK, budget_s=3 * BUDGET_S
     )
 
     def stop_after_a_turn(done, total, seconds_left, line):
